@@ -98,22 +98,22 @@ def say(sentence: str, /, **values: Any) -> str:
     """
     if isinstance(sentence, Message):
         return sentence.translated()
-    found = _catalogue(language()).gettext(sentence) if sentence else ""
-    return _filled(found, values)
+    template = _catalogue(language()).gettext(sentence) if sentence else ""
+    return _filled(template, values)
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
     """Return a sentence with a count: `one` for 1, else `many`, by the language's rule. {count} is filled by
     default."""
-    found = _catalogue(language()).ngettext(one, many, count)
-    return _filled(found, {"count": f"{count:,}"} | values)
+    template = _catalogue(language()).ngettext(one, many, count)
+    return _filled(template, {"count": f"{count:,}"} | values)
 
 
 def large(count: float) -> str:
     """Return a count to three digits, in the units of the language: "3.51 million", "351 万"; "19,700", "1.97 万"."""
     count = float(f"{count:.3g}")
-    found = next((one for one in UNITS[language()] if count >= one[0]), None)
-    return f"{count / found[0]:,.9g} {found[1]}" if found else f"{count:,.0f}"
+    unit_found = next((unit for unit in UNITS[language()] if count >= unit[0]), None)
+    return f"{count / unit_found[0]:,.9g} {unit_found[1]}" if unit_found else f"{count:,.0f}"
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:
@@ -132,7 +132,7 @@ def listed(items: Iterable[str], between: str = N_(", ")) -> str:
 def together(sentences: Iterable[str]) -> str:
     """Join sentences to one text: a space between two, and none after a Chinese full stop."""
     *some, last = [*map(translated, sentences)] or [""]
-    return "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
+    return "".join([*(sentence if FULL_STOP.search(sentence) else f"{sentence} " for sentence in some), last])
 
 
 Arguments = ParamSpec("Arguments")
@@ -176,28 +176,28 @@ def _filled(sentence: str, values: dict[str, Any]) -> str:
     if language() not in SPACED:
         return sentence.format(**values)
     text = ""
-    for part, is_place in _parts(sentence):
-        text = _beside(text, part.format(**values) if is_place else part)
+    for part, is_placeholder in _parts(sentence):
+        text = _join(text, part.format(**values) if is_placeholder else part)
     return text
 
 
 @lru_cache(4096)
 def _parts(sentence: str) -> tuple[tuple[str, bool], ...]:
     """Split a sentence into its words and its placeholders "{…}", in their order; True = a placeholder."""
-    found = []
-    for words, name, form, change in Formatter().parse(sentence):
-        found.append((words, False))
+    parts = []
+    for text, name, form, change in Formatter().parse(sentence):
+        parts.append((text, False))
         if name is not None:
-            found.append((f"{{{name}{f'!{change}' if change else ''}{f':{form}' if form else ''}}}", True))
-    return tuple(found)
+            parts.append((f"{{{name}{f'!{change}' if change else ''}{f':{form}' if form else ''}}}", True))
+    return tuple(parts)
 
 
-def _beside(left: str, right: str) -> str:
+def _join(left: str, right: str) -> str:
     """Join two parts of a Chinese text: a space between a Chinese character and a letter or digit, none between two."""
     before, after = left.rstrip(" "), right.lstrip(" ")
     if not before or not after:
         return left + right
-    kinds = {bool(HAN.match(one)) if one.isalnum() else None for one in (before[-1], after[0])}
+    kinds = {bool(HAN.match(character)) if character.isalnum() else None for character in (before[-1], after[0])}
     if kinds == {True}:
         return before + after
     return f"{before} {after}" if kinds == {True, False} else left + right
@@ -212,9 +212,9 @@ def _catalogue(name: str) -> gettext.NullTranslations:
     from babel.messages.pofile import read_po
 
     with (FOLDER / name / "LC_MESSAGES" / f"{DOMAIN}.po").open("rb") as file:
-        found = read_po(file, locale=name, domain=DOMAIN)
+        catalogue = read_po(file, locale=name, domain=DOMAIN)
     binary = BytesIO()
-    write_mo(binary, found)
+    write_mo(binary, catalogue)
     binary.seek(0)
     return gettext.GNUTranslations(binary)
 

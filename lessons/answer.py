@@ -168,12 +168,12 @@ def number_answer(right: float, others: Iterable[float], within: float, form: st
     """Return an answer by a number that may be typed. Its choices are the number and others, far enough from it and
     from each other. Raises ValueError if none of them counts as wrong."""
     others, offered = [*others], [right]
-    for apart in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # nearer ones if there are no others
+    for distance in (max(2 * within, 0.005), max(within + 1e-9, 0.005)):  # nearer ones if there are no others
         for other in others if len(offered) == 1 else ():
-            if min(abs(other - one) for one in offered) > apart and len(offered) < MAX_CHOICES:
+            if min(abs(other - one) for one in offered) > distance and len(offered) < MAX_CHOICES:
                 offered.append(other)
     if len(offered) == 1:
         raise ValueError(msg("expected other numbers that count as wrong, found none: give a smaller `within`"))
-    places = sorted(range(len(offered)), key=lambda place: offered[place])
-    choices = tuple(Statement(form, {"number": offered[place]}) for place in places)
-    return Answer(choices, frozenset([places.index(0)]), why, right, within)
+    order = sorted(range(len(offered)), key=lambda index: offered[index])
+    choices = tuple(Statement(form, {"number": offered[index]}) for index in order)
+    return Answer(choices, frozenset([order.index(0)]), why, right, within)

@@ -34,8 +34,8 @@ def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str)
     prompt, *caption = text.split() or [""]
     if prompt not in PROMPTS or len(caption) >= LONGEST or not {*caption} <= {*WORDS[4:]}:
         words = N_("expected a prompt ({prompts}) and at most {most} words of {words}, got {text}")
-        told = {"prompts": ", ".join(PROMPTS), "most": LONGEST - 1, "words": ", ".join(WORDS[4:])}
-        raise wrong("text", msg(words, text=text, **told))
+        values = {"prompts": ", ".join(PROMPTS), "most": LONGEST - 1, "words": ", ".join(WORDS[4:])}
+        raise wrong("text", msg(words, text=text, **values))
     return encode(render([scene_of(image)]), prompt, caption)
 
 

@@ -70,7 +70,10 @@ BECOMES = (
     N_("They are NaN."),
     N_("They are all 0."),
 )
-BECOME_WORDS = N_("The weights add up to {weights} {equals} {total:decimal}.")
+BECOME_WORDS = (
+    N_("The weights add up to {weights} {equals} {total:decimal}."),
+    N_("The weights add up to {weights} {equals} {total:decimal}; the blocked key “{token}” gets {weight:weight}."),
+)
 PATTERNS = {
     "previous": N_("{head} gives {share:percent} of its attention to the previous token, more than any other head."),
     "first": N_("{head} gives {share:percent} of its attention to the first token, more than any other head."),
@@ -308,19 +311,18 @@ def _typed(case: QuestionCase) -> Answer:
 
 
 def _becomes(case: QuestionCase) -> Answer:
-    """Answer what becomes of the weights of the row of four tokens."""
+    """Answer what becomes of the weights of the row of four tokens: each choice that holds is correct."""
     steps = _steps(case)
-    right = int(steps.total < 0.995)
-    if np.isnan(steps.weights).any():
-        right = 3
-    elif not steps.weights.any():
-        right = 4
-    elif steps.weights[~steps.allowed].any():
-        right = 2
+    nan = bool(np.isnan(steps.weights).any())
+    leaked = np.where(steps.allowed | nan, 0, steps.weights)
+    blocked = int(leaked.argmax())
+    holds = (steps.total < 0.995, bool(leaked.any()), nan, not steps.weights.any())
+    right = frozenset(place for place, one in enumerate(holds, 1) if one) or frozenset([0])
     weights = tuple(Statement("{one:decimal}", {"one": float(one)}) for one in steps.weights)
     exact = f"{sum(round(float(one), 2) for one in steps.weights):.2f}" == f"{steps.total:.2f}"
     values = {"weights": weights, "equals": "=" if exact else "≈", "total": steps.total}  # as they are printed
-    return one_of(map(Statement, BECOMES), right, Statement(BECOME_WORDS, values))
+    values |= {"token": FOUR_TOKENS[blocked], "weight": float(leaked[blocked])}
+    return Answer(tuple(map(Statement, BECOMES)), right, Statement(BECOME_WORDS[holds[1]], values))
 
 
 def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:

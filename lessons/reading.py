@@ -69,7 +69,7 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     """
     lines, wrong = NO_LINE_ENDS.sub(" ", _text(data)).splitlines(), list[str]()
 
-    def tried(make: Callable[[], Made]) -> Made | None:
+    def attempt(make: Callable[[], Made]) -> Made | None:
         try:
             return make()
         except Mistakes as error:
@@ -81,13 +81,13 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), msg("the end of the file"))
-    front = tried(lambda: _front(lines[1:end], names, wrong))
-    sections = tried(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
+    front = attempt(lambda: _front(lines[1:end], names, wrong))
+    sections = attempt(lambda: _sections(lines[end + 1 :], end + 2, wrong)) or []
     if not sections and not wrong:
         raise _wrong(len(lines), say("`## ` and the title of the first step"), msg("the end of the file"))
     common = front.model_dump(include=set(SHARED), exclude_none=True) if front else {"text": "-"}
     given = {"model": front._lines["model"]} if front and front.model else {}
-    steps = [tried(partial(_step, section, common, given)) for section in sections]
+    steps = [attempt(partial(_step, section, common, given)) for section in sections]
     if wrong or front is None:
         raise Mistakes(*sorted(wrong, key=lambda one: int(re.findall(r"\d+", f"{one} 0")[0])))
     return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))
@@ -193,10 +193,10 @@ class YamlMapping:
     first: int
     heading: int = 0
 
-    def line_of(self, place: tuple[int | str, ...]) -> int:
+    def line_of(self, path: tuple[int | str, ...]) -> int:
         """Return the line of the value at a path of keys, or of the nearest value on that path."""
-        node, line = self.node, (self.heading if place[0] in ("title", "prose") else 0) or self.first
-        for step in place:
+        node, line = self.node, (self.heading if path[0] in ("title", "prose") else 0) or self.first
+        for step in path:
             found = _entry(node, step)
             if found is None:
                 break
@@ -303,10 +303,10 @@ def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> R
 
 def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     """Return one of pydantic's errors as a sentence."""
-    place: tuple[int | str, ...] = error["loc"] or ("show",)  # without a place, it is of the step as a whole
-    name = ".".join(map(str, place))
-    line = settings.line_of(place)
-    model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
+    path: tuple[int | str, ...] = error["loc"] or ("show",)  # without a path, it is of the step as a whole
+    name = ".".join(map(str, path))
+    line = settings.line_of(path)
+    model, field_name = (PARTS[path[0]], path[1]) if path[0] in PARTS and len(path) > 1 else (kind, path[0])
     if error["type"] == "extra_forbidden":
         names = [one for one in model.model_fields if one not in ("title", "prose") or model is FrontMatter]
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
@@ -322,10 +322,10 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
 def _wrong(line: int, expected: str, got: object) -> Mistakes:
     """Return an error in a line. expected: in the user's language; got: the value that was found, or a Message."""
     try:
-        told = say(got) if isinstance(got, Message) else repr(str(got).strip()[:80])
+        text = say(got) if isinstance(got, Message) else repr(str(got).strip()[:80])
     except ValueError:  # of a number of more digits than Python writes
-        told = say("a {kind} too large to show", kind=type(got).__name__)
-    return Mistakes(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))
+        text = say("a {kind} too large to show", kind=type(got).__name__)
+    return Mistakes(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=text))
 
 
 @dataclass(frozen=True)
@@ -394,7 +394,7 @@ def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collect
     try:
         return ListedLesson(name, read(read_regular(path, MAX_BYTES), names), file=path.name)
     except OSError as error:
-        told = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
-        return ListedLesson(name, None, told, path.name)
+        why = f"{path.name}: {error.strerror}" if error.strerror else say(error.args[0]).replace(str(path), path.name)
+        return ListedLesson(name, None, why, path.name)
     except ValueError as error:
         return ListedLesson(name, None, in_file(path.name, error), path.name)

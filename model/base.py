@@ -85,8 +85,8 @@ class Description:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
-        words = N_("Layers other than plain attention: {kinds}. Turning a mask off affects only the attention.")
-        return msg(words, kinds=msg_list(each, N_("; ")))
+        template = N_("Layers other than plain attention: {kinds}. Turning a mask off affects only the attention.")
+        return msg(template, kinds=msg_list(each, N_("; ")))
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -156,21 +156,21 @@ class Model(ABC):
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """Tokenize a text that the chat template rendered, as one row; also return the ids that count as special tokens
         in it. Raises NotSupported for a model that takes no messages."""
-        words = N_("{model} takes no messages: only a decoder with a chat template does. Type a text instead.")
-        raise NotSupported(msg(words, model=self.name))
+        template = N_("{model} takes no messages: only a decoder with a chat template does. Type a text instead.")
+        raise NotSupported(msg(template, model=self.name))
 
     @abstractmethod
     def label(self, token: int) -> str:
         """Return the label to show for an id."""
 
-    def ranked(self, values: Tensor, most: int, *, largest: bool = True) -> tuple[tuple[str, float], ...]:
-        """Return up to `most` ids with the largest or smallest of values [V]: each one's label and value."""
-        found = values.topk(min(most, len(values)), largest=largest)
+    def ranked(self, values: Tensor, count: int, *, largest: bool = True) -> tuple[tuple[str, float], ...]:
+        """Return up to `count` ids with the largest or smallest of values [V]: each one's label and value."""
+        found = values.topk(min(count, len(values)), largest=largest)
         return tuple(zip(map(self.label, found.indices.tolist()), found.values.tolist(), strict=True))
 
-    def extremes(self, values: Tensor, most: int) -> tuple[tuple[tuple[str, float], ...], ...]:
+    def extremes(self, values: Tensor, count: int) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return `ranked` in both directions: the largest values above 0, and the smallest below 0."""
-        largest, smallest = (self.ranked(values, most, largest=which) for which in (True, False))
+        largest, smallest = (self.ranked(values, count, largest=which) for which in (True, False))
         return tuple(one for one in largest if one[1] > 0), tuple(one for one in smallest if one[1] < 0)
 
     @cached_property
@@ -230,21 +230,21 @@ class Model(ABC):
     ) -> Residuals:
         """Return the residual stream of a run under spec, with heads changed by edit and each layer's input by
         entering. Raises NotSupported if it is not available."""
-        words = N_("{model}: the states after each of its layers are not available here. Choose another model")
-        raise NotSupported(msg(words, model=self.name))
+        template = N_("{model}: the states after each of its layers are not available here. Choose another model")
+        raise NotSupported(msg(template, model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """Return one row of a run of this model with frozen norms. Raises NotSupported if that is not available."""
-        words = N_("{model}: what its parts add to the residual stream is not available here")
-        raise NotSupported(msg(words, model=self.name))
+        template = N_("{model}: what its parts add to the residual stream is not available here")
+        raise NotSupported(msg(template, model=self.name))
 
 
 def check_finite(name: str, network: nn.Module) -> None:
     """Raise CheckpointError if a weight contains NaN or infinity."""
     for part, weight in network.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # makes no copy
-            words = N_("{model}: its weights contain numbers that are not finite ({part}). Choose another model.")
-            raise CheckpointError(msg(words, model=name, part=part))
+            template = N_("{model}: its weights contain numbers that are not finite ({part}). Choose another model.")
+            raise CheckpointError(msg(template, model=name, part=part))
 
 
 @dataclass(frozen=True)

@@ -157,8 +157,8 @@ class Stack(nn.Module):
         inputs_embeds). Raises ValueError for more positions than the context or ids outside the vocabulary."""
         if not ids.is_floating_point():
             check_ids(ids, self.vocabulary, self.context, before)
-        places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
-        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
+        encodings: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
+        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + encodings
 
     def positions(self, inputs: Tensor) -> Tensor:
         """Return positions [B,T] counted over non-padding tokens, so that the padding side shifts nothing."""
@@ -179,8 +179,8 @@ class Stack(nn.Module):
         x, qkvs = self.embed(ids, positions, past[0][0].shape[2] if past else 0), []
         every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
         edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
-        for block, mask, kept, edit in zip(self.blocks, allowed, every, edited, strict=True):
-            x, qkv = block(x, mask, kept, edit)
+        for block, mask, cached, edit in zip(self.blocks, allowed, every, edited, strict=True):
+            x, qkv = block(x, mask, cached, edit)
             qkvs.append(qkv)
         return self.norm(x), qkvs
 

@@ -127,10 +127,10 @@ def reads_images(name: str, settings: Settings) -> bool:
 
 def _holds_a_model(path: str) -> bool:
     """Whether path is a GGUF file, or a folder with such a file or a configuration."""
-    place = Path(path)
+    location = Path(path)
     try:
-        place = place.expanduser()
-        files = [place] if place.suffix == ".gguf" else place.iterdir()
+        location = location.expanduser()
+        files = [location] if location.suffix == ".gguf" else location.iterdir()
         return any(one.name in CONFIGURATIONS or one.suffix == ".gguf" for one in files if one.is_file())
     except (OSError, RuntimeError, ValueError):  # no folder, no such user, an impossible name
         return False
@@ -235,8 +235,8 @@ def check_offered(name: str, settings: Settings) -> None:
     """Raise CheckpointError for a name that the operator does not offer, and for a model of another page."""
     page = PAGE_MODELS.get(name.split("-")[0])
     if page and CHECKPOINTS.joinpath(*name.split("-")).is_dir():
-        words = N_("{name} has a page of its own, {page}. Choose another model, such as {other}.")
-        raise CheckpointError(msg(words, name=name, page=msg(page), other=offered(settings)[0]))
+        template = N_("{name} has a page of its own, {page}. Choose another model, such as {other}.")
+        raise CheckpointError(msg(template, name=name, page=msg(page), other=offered(settings)[0]))
     names = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
     if settings.models and name not in names:
         listed = ", ".join(settings.models)
@@ -324,16 +324,16 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
         network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
-        words = N_(
+        template = N_(
             "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
         )
-        raise CheckpointError(msg(words, folder=folder, known=known, entries=entries))
+        raise CheckpointError(msg(template, folder=folder, known=known, entries=entries))
     pad, start, first = map(tokenizer.token_to_id, ("<pad>", "<start>", "!"))
     before, end = added_around(tokenizer)
     if not before and (pad, start, first) == (PAD_ID, START_ID, FIRST_ID):  # made by training/; "!" is the first byte
         before = [START_ID]
-    most = min(network.config.context, settings.tokens)
-    texts = BatchTokenizer(tokenizer, most, pad=known - 1 if pad is None else pad, start=before, end=end)
+    max_tokens = min(network.config.context, settings.tokens)
+    texts = BatchTokenizer(tokenizer, max_tokens, pad=known - 1 if pad is None else pad, start=before, end=end)
     return DecoderModel(name, network, texts, hardware=computes)
 
 
@@ -354,5 +354,5 @@ def _tokenizer(folder: Path) -> Tokenizer:
             added_around(found)  # raises for a tokenizer that cannot encode the letter used there
             return found
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        words = N_("{folder}: expected a tokenizer, found a damaged one ({error})")
-        raise CheckpointError(msg(words, folder=folder, error=error)) from None
+        template = N_("{folder}: expected a tokenizer, found a damaged one ({error})")
+        raise CheckpointError(msg(template, folder=folder, error=error)) from None

@@ -97,8 +97,8 @@ class DecoderModel(Model):
         queries, made = positions.shape[1], AllowedCache()
         contexts = [replace(context, queries=queries) for context in self._contexts(batch)]
         allowed = [masking(context, spec, made) for context in contexts]
-        ids, places = self.inputs(batch)[:, -queries:], positions.to(self.hardware.device)
-        states, qkvs = self.network(ids, places, allowed, cache)
+        ids, positions = self.inputs(batch)[:, -queries:], positions.to(self.hardware.device)
+        states, qkvs = self.network(ids, positions, allowed, cache)
         return CachedCall(states, records_of(qkvs, contexts), [(k, v) for _, k, v in qkvs])
 
     @torch.inference_mode()

@@ -52,10 +52,10 @@ def sendable(error: Exception, name: str) -> Exception:
 
 def first_line(error: BaseException) -> str:
     """Return a library's error message, cut to its first line; a message of ours is returned unchanged."""
-    words = str(error)
-    if isinstance(words, Message):
-        return words
-    first, *more = words.strip().splitlines() or [type(error).__name__]
+    text = str(error)
+    if isinstance(text, Message):
+        return text
+    first, *more = text.strip().splitlines() or [type(error).__name__]
     return (f"{first} {more[0].strip()}" if first.endswith(":") and more else first)[:200]
 
 

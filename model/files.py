@@ -55,12 +55,12 @@ def write(path: Path, data: bytes) -> None:
     part of data is left then, except in a device or a FIFO."""
     replaced = path.is_file() or not path.exists()
     target = Path(os.path.realpath(path))
-    beside = target.parent / f"{target.name[:50]}.{token_hex(8)}.tmp"  # at most 255 bytes; nothing else has this name
+    temporary = target.parent / f"{target.name[:50]}.{token_hex(8)}.tmp"  # at most 255 bytes, and unique
     try:
         if replaced:
-            with beside.open("xb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
-            beside.replace(target)
+            temporary.replace(target)
         else:
             path.write_bytes(data)
     except OSError as error:
@@ -68,7 +68,7 @@ def write(path: Path, data: bytes) -> None:
         raise OSError(f"{path} was not written ({error.strerror}){kept}") from error  # not shown
     finally:
         with suppress(OSError):
-            beside.unlink()  # unless it was renamed
+            temporary.unlink()  # unless it was renamed
 
 
 def to_stdout(text: str) -> int:

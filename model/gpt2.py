@@ -74,19 +74,19 @@ def read_config(folder: Path) -> TransformerConfig:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or msg("the file")
-        words = N_("{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}")
+        template = N_("{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}")
         found = {"problem": first["msg"], "found": str(first["input"])[:60]}
-        raise CheckpointError(msg(words, path=path, field=field, **found)) from None
+        raise CheckpointError(msg(template, path=path, field=field, **found)) from None
     for name, value in SUPPORTED_CONFIG.items():
         if getattr(config, name) != value:
             got = getattr(config, name)
-            words = N_("{path}: expected {name} {value!r}, found {got!r}")
-            raise CheckpointError(msg(words, path=path, name=name, value=value, got=got))
+            template = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(template, path=path, name=name, value=value, got=got))
     if config.n_embd % config.n_head:
-        words = N_(
+        template = N_(
             "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}"
         )
-        raise CheckpointError(msg(words, path=path, width=config.n_embd, heads=config.n_head))
+        raise CheckpointError(msg(template, path=path, width=config.n_embd, heads=config.n_head))
     return TransformerConfig(**{ours: getattr(config, theirs) for ours, theirs in FIELDS.items()})
 
 
@@ -113,8 +113,8 @@ def load_network(network: type[Network], folder: Path) -> Network:
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected the weights, found no such file", path=path)) from None
     except (SafetensorError, OSError) as error:
-        words = N_("{path}: expected a safetensors file, found a damaged or truncated one ({error})")
-        raise CheckpointError(msg(words, path=path, error=error)) from None
+        template = N_("{path}: expected a safetensors file, found a damaged or truncated one ({error})")
+        raise CheckpointError(msg(template, path=path, error=error)) from None
     if config.tied:
         state["unembedding.weight"] = state["token_embedding.weight"]
     model.load_state_dict(state, assign=True)
@@ -177,17 +177,17 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         if name == "wte.weight" and name not in stored and model.config.tied:
             name = "lm_head.weight"  # safetensors' save_model stores tied weights once
         if name not in stored:
-            words = N_("{path}: expected a tensor {name}, found none ({count} others)")
-            raise CheckpointError(msg(words, path=path, name=theirs, count=len(stored)))
+            template = N_("{path}: expected a tensor {name}, found none ({count} others)")
+            raise CheckpointError(msg(template, path=path, name=theirs, count=len(stored)))
         rows = sum(shapes[our][0] for our in ours)
         expected = (rows, *shapes[ours[0]][1:])
         if _transposed(theirs):
             expected = expected[::-1]
         found = tuple(file.get_slice(name).get_shape())
         if found != expected:
-            shapes_said = {"value": list(expected), "got": list(found)}
-            words = N_("{path}: expected {name} {value!r}, found {got!r}")
-            raise CheckpointError(msg(words, path=path, name=name, **shapes_said))
+            sizes = {"value": list(expected), "got": list(found)}
+            template = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(template, path=path, name=name, **sizes))
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T

@@ -196,11 +196,11 @@ def _row(trace: Trace, position: int) -> Tensor:
 class OldRows:
     """The largest differences in the T-1 old rows of a text between a run without its newest token and one with it.
     rows [T-1]: in any head's weights of that row, including the newest token's column. weights [L]: the same by layer.
-    kept [L]: in the keys and values, which a cache holds. logits [T-1]: at each old position."""
+    cache [L]: in the keys and values, which a cache holds. logits [T-1]: at each old position."""
 
     rows: Tensor
     weights: Tensor
-    kept: Tensor
+    cache: Tensor
     logits: Tensor
 
 
@@ -211,16 +211,16 @@ def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
         raise ValueError(msg("expected at least 2 tokens, got {count}", count=len(ids)))
     old = slice(0, len(ids) - 1)
     before, after = model.run(batch_of(model, ids[:-1]), spec), model.run(batch_of(model, ids), spec)
-    rows, kept = [], []
+    rows, cache = [], []
     for one, other in zip(before.layers, after.layers, strict=True):
         now = other.weights(spec, 0, old)  # [H,T-1,T]
         then = torch.nn.functional.pad(one.weights(spec, 0, old), (0, 1))
         rows.append((now - then).abs().amax((0, 2)).cpu())
         changes = other.k[:, :, old] - one.k, other.v[:, :, old] - one.v
-        kept.append(max(float(change.float().abs().max()) for change in changes))
+        cache.append(max(float(change.float().abs().max()) for change in changes))
     by_layer = torch.stack(rows)  # [L,T-1]
     logits = model.readout(after.states[0, old]) - model.readout(before.states[0])
-    return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(kept), logits.float().abs().amax(-1).cpu())
+    return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(cache), logits.float().abs().amax(-1).cpu())
 
 
 MAX_MEASURED = 12  # steps timed per text
@@ -260,7 +260,7 @@ def plan(tokens: int) -> list[int]:
     """Return the lengths to time, from 2 to all of a text's tokens: at most MAX_MEASURED, evenly spread, both ends
     included; the list is repeated ROUNDS times, so that temporary load slows all lengths equally."""
     count = max(min(MAX_MEASURED, tokens - 1), 0)
-    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
+    return sorted({2 + round(index * (tokens - 2) / max(count - 1, 1)) for index in range(count)}) * ROUNDS
 
 
 def measure(model: Model, whole: Trace, length: int) -> StepTiming:

@@ -37,12 +37,12 @@ class Cells:
 @dataclass(frozen=True)
 class Names:
     """The names of a cell's parts in exported code. padded: whether some tokens are padding. query, key: the index
-    among the real tokens, -1 at padding. apart: how many positions are between them."""
+    among the real tokens, -1 at padding. distance: how many positions are between them."""
 
     padded: bool
     query: str
     key: str
-    apart: str
+    distance: str
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ KINDS: dict[str, Kind] = {
         N_("padding mask"), own=True,
     ),
     "window": Kind(  # Mistral's sliding window, arXiv:2310.06825
-        _near, lambda names, size: f"{names.apart} < {size}", "window: the model's own sliding window",
+        _near, lambda names, size: f"{names.distance} < {size}", "window: the model's own sliding window",
         N_("the model's own window of {size}"), own=True, sized=True, borders=None, arguments=("varlen",),
     ),
     "chunk": Kind(  # Llama 4; counted over real tokens
@@ -167,7 +167,7 @@ KINDS: dict[str, Kind] = {
         N_("padding attends to nothing"), joins="padding",
     ),
     "sliding": Kind(  # a window chosen by the user
-        _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
+        _near, lambda names, size: f"{names.distance} < {size}", "sliding window: near tokens only",
         N_("window of {size}"), first=4, borders=None, arguments=("varlen",),
     ),
     "stride": Kind(  # Child et al. 2019, arXiv:1904.10509; with a window, dilated

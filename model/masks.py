@@ -45,11 +45,11 @@ def real_token_indices(keep: Tensor) -> Tensor:
     return (keep.long().cumsum(-1) - 1).masked_fill(~keep, -1)
 
 
-def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: slice) -> tuple[Tensor, Tensor]:
+def drawn(strokes: tuple[Stroke, ...], indices: Tensor, queries: slice) -> tuple[Tensor, Tensor]:
     """Return the cells that strokes block and those that they open, each bool [B,1,Q,K]; never one of padding."""
-    q, k = place[:, queries, None], place[:, None, :]
+    q, k = indices[:, queries, None], indices[:, None, :]
     first, last = max(int(q.min()), 0), int(q.max())
-    blocked, opened = (plane.to(place.device) for plane in _canvas(strokes, place.shape[-1], first, last))
+    blocked, opened = (plane.to(indices.device) for plane in _canvas(strokes, indices.shape[-1], first, last))
     real = (q >= 0) & (k >= 0)
     q = (q - first).clamp(min=0)
     return (blocked[q, k] & real)[:, None], (opened[q, k] & real)[:, None]

@@ -78,8 +78,8 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     it. Temperature 0 keeps the most likely token alone. Raises as choose."""
     scores = _ready(logits)
     ranked, order = scores.sort(descending=True, stable=True)
-    kept = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
-    ranked, order = ranked[..., :kept] - ranked[..., :1], order[..., :kept]
+    count = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
+    ranked, order = ranked[..., :count] - ranked[..., :1], order[..., :count]
     probabilities = (ranked / (sampling.temperature or 1)).softmax(-1)
     if sampling.top_p < 1:
         short = probabilities.cumsum(-1) - probabilities < sampling.top_p - ROUNDING  # the mass before this token
@@ -94,9 +94,9 @@ def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
     most likely token first, passes the number. A token with probability 0 is never picked."""
     ranked, order = probabilities.sort(descending=True, stable=True)
     upto = ranked.cumsum(-1)
-    place = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
+    index = torch.searchsorted(upto, numbers[..., None].to(upto) * upto[..., -1:], right=True)
     last = (ranked > 0).sum(-1, keepdim=True) - 1
-    return order.gather(-1, place.minimum(last))[..., 0]
+    return order.gather(-1, index.minimum(last))[..., 0]
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class Continuation:
     def cut(self, written: int) -> "Continuation":
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
 
-    def instead(self, place: int, token: int) -> "Continuation":
-        """Return the continuation that ends with this token, chosen by the user, as generated token `place` from 0."""
-        return self.cut(place).plus(token, by_hand=True)
+    def instead(self, index: int, token: int) -> "Continuation":
+        """Return the continuation that ends with this token, chosen by the user, as generated token `index` from 0."""
+        return self.cut(index).plus(token, by_hand=True)
 
     def room(self, context: int) -> int:
         """Return the number of tokens that a model with this context may still generate."""
@@ -158,15 +158,15 @@ def logits_at(trace: Trace, row: int, position: int) -> Tensor:
         return trace.readout(trace.states[row, position]).float().cpu()
 
 
-def next_tokens(trace: Trace, row: int, query: int | None, most: int) -> NextTokens:
-    """Return at most `most` of the most likely tokens after the position query (default: the row's last real one)."""
+def next_tokens(trace: Trace, row: int, query: int | None, count: int) -> NextTokens:
+    """Return at most `count` of the most likely tokens after the position query (default: the row's last real one)."""
     chances = trace.next_token(row, query)
-    top = chances.topk(min(most, len(chances)))
+    top = chances.topk(min(count, len(chances)))
     return NextTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())
 
 
-def predictions(trace: Trace, row: int, query: int | None, most: int) -> Predictions:
+def predictions(trace: Trace, row: int, query: int | None, count: int) -> Predictions:
     """Return `next_tokens` and the row's losses, which need the logits of every position: for a long text this takes as
     long as a small run."""
-    found = next_tokens(trace, row, query, most)
+    found = next_tokens(trace, row, query, count)
     return Predictions(found.tokens, found.probabilities, trace.losses(row).numpy())

@@ -115,8 +115,8 @@ def beginning(text: str) -> str:
     return line if len(line) <= 40 else line[:40] + "…"
 
 
-def truncation_message(cut: str, most: int) -> str:
-    """Return a sentence on what part of a text did not fit into `most` tokens; "" if nothing was cut. It says "here",
+def truncation_message(cut: str, max_tokens: int) -> str:
+    """Return a sentence on what part of a text did not fit into `max_tokens`; "" if nothing was cut. It says "here",
     since the limit may be `Settings.tokens` or what a run may keep, and not the model's own."""
     if not cut:
         return ""
@@ -124,7 +124,7 @@ def truncation_message(cut: str, most: int) -> str:
         "The model reads at most {most:,} tokens here: the last character of the text is cut: “{beginning}”.",
         "The model reads at most {most:,} tokens here: the last {count} characters of the text are cut, from "
         "“{beginning}” on.",
-        len(cut), most=most, beginning=beginning(cut),
+        len(cut), most=max_tokens, beginning=beginning(cut),
     )  # fmt: skip
 
 
@@ -269,8 +269,8 @@ class BatchTokenizer:
             with panics_caught():  # a regular expression may fail
                 return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-            words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
-            raise ValueError(msg(words, error=error)) from None
+            template = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
+            raise ValueError(msg(template, error=error)) from None
 
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -285,10 +285,10 @@ def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return ids[:first], ids[last:]
 
 
-def rows_of(text: str, most: int) -> tuple[list[str], int]:
-    """Return one row for each line that is not blank, at most `most`, and the number of further ones."""
+def rows_of(text: str, max_rows: int) -> tuple[list[str], int]:
+    """Return one row for each line that is not blank, at most `max_rows`, and the number of further ones."""
     lines = [line for line in lines_of(text) if line.strip()]
-    return lines[:most], max(len(lines) - most, 0)
+    return lines[:max_rows], max(len(lines) - max_rows, 0)
 
 
 def lines_of(text: str) -> list[str]:
@@ -304,22 +304,22 @@ def first_line(text: str) -> str:
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raise ValueError unless there is one target for each text."""
     if len(targets) != len(texts):
-        words = N_("expected one target for each text, got {targets} for {texts}: write one for each, or none")
-        raise ValueError(msg(words, targets=len(targets), texts=len(texts)))
+        template = N_("expected one target for each text, got {targets} for {texts}: write one for each, or none")
+        raise ValueError(msg(template, targets=len(targets), texts=len(texts)))
 
 
-def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
-    """Cut a text after a token, so that it takes at most `most` tokens, including those that a model adds. encode: a
-    model's. Returns the whole text if it is short enough, if not one character fits, or if the tokenizer does not tell
-    where its tokens end. Raises as encode."""
+def shortened(text: str, max_tokens: int, encode: Callable[[list[str]], TokenBatch]) -> str:
+    """Cut a text after a token, so that it takes at most `max_tokens`, including the tokens that a model adds. encode:
+    a model's. Returns the whole text if it is short enough, if not one character fits, or if the tokenizer does not
+    tell where its tokens end. Raises as encode."""
 
     def fits(batch: TokenBatch) -> bool:
-        return batch.ids.shape[1] <= most and not any(batch.cut)
+        return batch.ids.shape[1] <= max_tokens and not any(batch.cut)
 
     batch = encode([text])
     if fits(batch):
         return text
-    for last in range(min(most, batch.ids.shape[1]) - 1, -1, -1):
+    for last in range(min(max_tokens, batch.ids.shape[1]) - 1, -1, -1):
         part = text[: batch.ends[0][last]]
         if part.strip() and fits(encode([part])):  # a character of several tokens may not fit as a whole
             return part
@@ -371,4 +371,4 @@ WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 # GPT-2's byte alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and up
 PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 BYTE_OF = {chr(byte): byte for byte in PLAIN}
-BYTE_OF |= {chr(256 + place): byte for place, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}
+BYTE_OF |= {chr(256 + index): byte for index, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}

@@ -47,15 +47,15 @@ with guarded(say("Running with these heads off …")):
     assert predicted is not None
     without = results.ask(outcome, ModelRef.of(model), batch, spec, row, position, off, answered.target)
 pieces = batch.pieces[row]
-asked = ablation.PredictionTarget(answered.label, pieces[position], position, follows is not None)
-names = [run_view.name_of(model, attention, *one) for one in chosen]
+target = ablation.PredictionTarget(answered.label, pieces[position], position, follows is not None)
+names = [run_view.name_of(model, attention, *head) for head in chosen]
 chances = answered.log_probability, without.log_probability
-words = WAY_PHRASES_PLURAL if len(chosen) > 1 else WAY_PHRASES
-off_words = say(words[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
-sentence = ablation.sentence(names, off_words, asked, *chances)
+templates = WAY_PHRASES_PLURAL if len(chosen) > 1 else WAY_PHRASES
+off_words = say(templates[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
+sentence = ablation.sentence(names, off_words, target, *chances)
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)
-moved = explain.describe_change(pieces, position, changed, predicted, asked.target) if chosen else ""
+moved = explain.describe_change(pieces, position, changed, predicted, target.target) if chosen else ""
 sentence_slot.html(page.sentence(f"{sentence} {moved}"))
 
 both = (say("heads off"), say("all heads"))
@@ -72,7 +72,7 @@ st.markdown("#### " + say("Which head matters most?"))
 about = say(
     "Each cell: the increase in the loss of {token} when that head alone is turned off, as chosen above. Colours "
     "follow the square root.",
-    token=ablation.target_description(asked),
+    token=ablation.target_description(target),
 )
 st.caption(about)
 with guarded():

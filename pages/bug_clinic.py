@@ -30,21 +30,21 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
     with row_slot:
         row = controls.choose_row(reading.rows)
     now, _ = run_view.run_pair(model, reading.batch, masks_for(model), row, attention_for(model))
-    asked = clinic.ask(now) if mode == "spot" else None
-    if mode == "spot" and asked is None:
+    puzzle = clinic.ask(now) if mode == "spot" else None
+    if mode == "spot" and puzzle is None:
         st.info(say("This text distinguishes too few bugs; the puzzle uses an example."))
         lines, reading = clinic.read(model, FIRST)
         now, _ = run_view.run_pair(model, reading.batch, masks_for(model), 0, attention_for(model))
-        asked = clinic.ask(now)
+        puzzle = clinic.ask(now)
 size = explain.size(now.run.batch, now.row)
 title.markdown(page.heading(say("Bug clinic"), explain.title_of(model), size))
 if mode == "spot":
-    if asked is None:
+    if puzzle is None:
         too_few = N_("{model} distinguishes too few bugs for this game: choose another model.")
         st.info(say(too_few, model=explain.title_of(model)))
         st.stop()
     with guarded():
-        clinic.play(now, asked)
+        clinic.play(now, puzzle)
 else:
     bugs, heads, side = st.columns([2.6, 1.2, 0.8], vertical_alignment="bottom")
     with bugs:
@@ -61,15 +61,15 @@ else:
             say("Bug on"), key="bug_on", help=say("Off: only the correct version.")
         )
     st.html(page.sentence(tag("b", say("{name}.", name=bug.name)) + " " + say(bug.signs)))
-    picture, told = st.columns([1.65, 1], gap="medium")
+    picture, details = st.columns([1.65, 1], gap="medium")
     with picture, guarded():
         explanations.show(now, bug, pair, layer, head, on=on)
-    with told, guarded():
+    with details, guarded():
         found = results.ask(examine, *of, layer)  # checks every property, which takes longer than the picture
-        explanations.show_beside(now, bug, pair, found, layer, head)
+        explanations.show_explanation(now, bug, pair, found, layer, head)
     explanations.show_laws(now, bug, found, layer)
 
 widgets.show_notes(clinic.notes(model, lines))
 # the link always names the head: without one, the page chooses a head that shows the bug
-own = {"puzzle": None, "layer": layer, "head": head} if asked is None else clinic.NO_ANSWER | {"puzzle": asked.number}
+own = {"puzzle": None, "layer": layer, "head": head} if puzzle is None else clinic.NO_ANSWER | {"puzzle": puzzle.number}
 controls.share(clinic.ClinicLink, model, **own)

@@ -44,12 +44,12 @@ with switches, st.container(horizontal=True, horizontal_alignment="right", gap="
     spec = model.standard.replace(causal=causal, padding=padding)
 sentence_slot, notes = st.container(), st.container()
 with st.sidebar:
-    beside = ours.choose_beside(model, text)
+    added = ours.choose_added_line(model, text)
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
-    if beside is None:
+    if added is None:
         lines = ours.SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
     else:  # the last row is the one added by the page
-        both = f"{rows_of(text, 1)[0][0]}\n{beside}"
+        both = f"{rows_of(text, 1)[0][0]}\n{added}"
         reading = run_view.tokenize(model, both, "right", targets and [targets[0], targets[0]])
         lines = ours.SourceTexts(reading, 1)
     with st.sidebar:

@@ -24,7 +24,7 @@ title.markdown(page.heading(say("Images")))
 with guarded(say("The model writes the caption …")):
     with sidebar:
         image = images.choose_image()
-    if image and image.whole is not None and (other := images.another()):
+    if image and image.whole is not None and (other := images.other_model()):
         images.show_another(other, image.whole)
     else:
         with sidebar:
@@ -46,8 +46,8 @@ with guarded(say("The model writes the caption …")):
         else:
             found = images.captioned(model, image)
             best = images.best_head(found.located[0], model.num_heads) if found.located else None
-            words = found.now.words, found.true, found.standard.words
-            st.html(page.sentence(pictures.sentence(*words, best)))
+            captions = found.now.words, found.true, found.standard.words
+            st.html(page.sentence(pictures.sentence(*captions, best)))
             left, right = st.columns([1.25, 1], gap="large")
             with left:
                 images.show(found)

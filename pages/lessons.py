@@ -53,7 +53,7 @@ elif opened is None:
 else:
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
     number = state.lesson_step = min(max(state.lesson_step, 1), last)
-    following = next((one for one in found if one.name == lesson.next and one.lesson), None)
+    following = next((item for item in found if item.name == lesson.next and item.lesson), None)
     label, go = say("Next"), partial(choices.go, number + 1)
     if number == last and following:
         label, go = say("Next lesson"), partial(choices.go, 1, following.name)  # there is no room for its title

@@ -26,12 +26,12 @@ if what == "patient":
         link.share(check.SampleLink.of_choices())
     with guarded(say("Checking {name} …", name=escaped(sample.name))):
         report = check.check_sample(sample, number_type)
-    said = [escaped(say(sample.said))]  # what it is, where it was reported, how to try its law if this page does not
-    said += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
+    parts = [escaped(say(sample.said))]  # what it is, where it was reported, how to try its law if this page does not
+    parts += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
     if any(found.law == sample.law and found.verdict == DOES_NOT_APPLY for found in report.findings):
         command = N_("This page does not try it: run `python -m unmask check sample:{key} --thorough`.")
-        said.append(say(command, key=sample.key))
-    notes = together(said)
+        parts.append(say(command, key=sample.key))
+    notes = together(parts)
 else:
     model, text = controls.open_page()
     controls.ask_for_text(text, N_("Type a text on the left: the model reads its first line."))

@@ -27,7 +27,7 @@ with guarded():
     model = pixels.the_model()
     with sidebar:
         if part == "look":
-            levels, told = pixels.choose_picture()
+            levels, digit = pixels.choose_picture()
             layer, head = pixels.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
             wanted = pixels.choose_class(say("Class"), "pixels_wanted", pixels.OWN, N_("all ten"))
@@ -64,7 +64,7 @@ with guarded():
             causal = st.toggle(say("Causal"), key="pixels_causal", help=about_mask, width="content")
             scopes: Any = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
             scope = one_of(say("When a mask is off:"), SCOPES, "pixels_scope", **scopes)
-        now, standard = pixels.run_pair(model, levels, told, causal, scope)
+        now, standard = pixels.run_pair(model, levels, digit, causal, scope)
         st.html(page.sentence(sentence(now, standard, layer, head, causal=causal, layer_only=scope == "layer")))
         pixels.show(now, standard, layer, head)
     elif part == "write":

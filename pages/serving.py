@@ -25,11 +25,11 @@ if section != "cost":
         controls.ask_for_text(text)
 reading = None if section == "cost" else controls.open_text(model, text, limits=section != "streaming")
 title.markdown(page.heading(say("Serving"), explain.title_of(model)))
-sentence_place = st.empty()
+sentence_slot = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))
 with guarded(running, on_trouble=lambda: inference.share(model)):
     row = reading and inference.Row.of(model, *reading)
     shown = inference.SHOWN[section](row) if row else inference.show_cost()
-    sentence_place.html(page.sentence(shown.sentence()))
+    sentence_slot.html(page.sentence(shown.sentence()))
     inference.offer(shown)
 inference.share(model)

@@ -29,7 +29,7 @@ if step == controls.TRAINING:
 else:
     live_training.keep_training_alive()
 
-slot = beginning.beside if beginning else st.container()
+slot = beginning.right if beginning else st.container()
 if not text.strip():
     slot.info(say("Type a text on the left: both models read it, with and without the causal mask."))
     with st.sidebar:

@@ -39,10 +39,10 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 3
 
 
 class SchedulerMetrics(Collector):
-    """Prometheus collector of one scheduler's metrics, with its registry. kept: this process's caches, by name."""
+    """Prometheus collector of one scheduler's metrics, with its registry. caches: this process's, by name."""
 
-    def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
-        self._scheduler, self._kept = scheduler, kept
+    def __init__(self, scheduler: Scheduler, caches: dict[str, ResultCache]) -> None:
+        self._scheduler, self._caches = scheduler, caches
         self.registry = CollectorRegistry()
         self._jobs = Counter(
             "unmask_jobs", "Finished jobs; a lost job is tried again.", ["job", "outcome"],
@@ -65,15 +65,15 @@ class SchedulerMetrics(Collector):
         yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._scheduler.waiting())
         states = {state: self._scheduler.workers(state) for state in get_args(WorkerState)}
         yield _gauges("unmask_workers", "Workers by state; each runs one job at a time.", "state", states)
-        taken = {name: kept.nbytes() for name, kept in self._kept.items()}
+        taken = {name: cache.nbytes() for name, cache in self._caches.items()}
         yield _gauges("unmask_kept_bytes", "Bytes cached in the server's process.", "what", taken)
-        most = {name: kept.most_bytes() for name, kept in self._kept.items()}
-        yield _gauges("unmask_kept_bytes_limit", "Limit of the cached bytes.", "what", most)
-        asked = CounterMetricFamily("unmask_kept_asked", "Cache hits (kept), misses (made).", labels=["what", "found"])
-        for name, kept in self._kept.items():
-            asked.add_metric([name, "kept"], kept.found)
-            asked.add_metric([name, "made"], kept.made)
-        yield asked
+        limits = {name: cache.most_bytes() for name, cache in self._caches.items()}
+        yield _gauges("unmask_kept_bytes_limit", "Limit of the cached bytes.", "what", limits)
+        hits = CounterMetricFamily("unmask_kept_asked", "Cache hits (kept), misses (made).", labels=["what", "found"])
+        for name, cache in self._caches.items():
+            hits.add_metric([name, "kept"], cache.found)
+            hits.add_metric([name, "made"], cache.made)
+        yield hits
         server = psutil.Process()
         processes = {"server": [server], "started": server.children(recursive=True)}
         sizes = {kind: [size for size in map(_memory, some) if size] for kind, some in processes.items()}

@@ -90,8 +90,8 @@ class LoadedModels:
         with self._lock:
             if name not in self._models:
                 return None
-            kept, model = self._models[name]
-            if kept != stamp(name):
+            loaded_stamp, model = self._models[name]
+            if loaded_stamp != stamp(name):
                 return None
             self._models.move_to_end(name)
             return model

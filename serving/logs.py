@@ -21,9 +21,9 @@ class Redacted(logging.LogRecord):
         func: str | None = None, sinfo: str | None = None, **_: Any,
     ) -> None:  # fmt: skip
         kind, _error, trace = exc_info or (None, None, None)
-        place = "/".join(Path(pathname).parts[-2:])
-        words = f"{place}:{lineno}" + (f": {kind.__name__}\n{''.join(format_tb(trace))}" if kind else "")
-        super().__init__(name, level, pathname, lineno, words.rstrip(), (), None, func)
+        path = "/".join(Path(pathname).parts[-2:])
+        text = f"{path}:{lineno}" + (f": {kind.__name__}\n{''.join(format_tb(trace))}" if kind else "")
+        super().__init__(name, level, pathname, lineno, text.rstrip(), (), None, func)
 
 
 @cache

@@ -43,7 +43,7 @@ class ResultCache:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
+        self._cache: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._in_progress: dict[Hashable, Future] = {}
         self._lock = Lock()
         self.found, self.made = 0, 0
@@ -58,9 +58,9 @@ class ResultCache:
         """
         while True:
             with self._lock:
-                if key in self._kept:
+                if key in self._cache:
                     self.found += 1
-                    return self._kept[key]
+                    return self._cache[key]
                 waited_for = self._in_progress.get(key)
                 if waited_for is None:
                     mine = self._in_progress[key] = Future()
@@ -74,20 +74,20 @@ class ResultCache:
 
     def find(self, key: Hashable) -> Any:
         with self._lock:
-            return self._kept.get(key)
+            return self._cache.get(key)
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
         with self._lock:
-            for key in [key for key in self._kept if wanted(key)]:
-                del self._kept[key]
+            for key in [key for key in self._cache if wanted(key)]:
+                del self._cache[key]
 
     def nbytes(self) -> int:
         """Return the size of the cached results, in bytes."""
-        return int(self._kept.currsize)
+        return int(self._cache.currsize)
 
     def most_bytes(self) -> int:
         """Return the limit of that size, in bytes."""
-        return int(self._kept.maxsize)
+        return int(self._cache.maxsize)
 
     def _make(self, key: Hashable, make: Callable[[], Result], promise: Future) -> Result:
         try:
@@ -101,8 +101,8 @@ class ResultCache:
             raise
         with self._lock:
             self.made += 1
-            if size <= self._kept.maxsize:
-                self._kept[key] = result
+            if size <= self._cache.maxsize:
+                self._cache[key] = result
             del self._in_progress[key]
         promise.set_result(result)
         return result

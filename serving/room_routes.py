@@ -89,8 +89,8 @@ class RoomPhones:
     async def answer(self, request: Request) -> Response:
         """Store {phone, step, choice}; return the choice that counts, the phone's first; 409 if answers are closed."""
         try:
-            told = json.loads(await _body(request))
-            room, phone, step, choice = request.path_params["room"], told["phone"], told["step"], told["choice"]
+            vote = json.loads(await _body(request))
+            room, phone, step, choice = request.path_params["room"], vote["phone"], vote["step"], vote["choice"]
             right = ROOM.fullmatch(room) and PHONE.fullmatch(phone) and STEP.fullmatch(step) and type(choice) is int
         except (ValueError, LookupError, TypeError, RecursionError, ClientDisconnect, TimeoutError):
             right = None

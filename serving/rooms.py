@@ -89,19 +89,19 @@ class MemoryHashes:
     remote = False  # whether a call waits for a network
 
     def __init__(self, now: Callable[[], float] = time) -> None:
-        self._kept: TLRUCache[str, Hash] = TLRUCache(MAX_NAMES, lambda _, kept, __: kept.ends, timer=now)
+        self._hashes: TLRUCache[str, Hash] = TLRUCache(MAX_NAMES, lambda _, entry, __: entry.ends, timer=now)
         self._lock = Lock()
         Thread(target=self._expire, daemon=True).start()
 
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         with self._lock:
-            kept = self._kept.get(name)
-            self._kept[name] = Hash(ends, {**(kept.values if kept else {}), **values})
+            entry = self._hashes.get(name)
+            self._hashes[name] = Hash(ends, {**(entry.values if entry else {}), **values})
 
     def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
         """Set the field unless it exists, and return the value that it has then."""
         with self._lock:
-            return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
+            return self._hashes.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         found = self.all(name)
@@ -109,29 +109,29 @@ class MemoryHashes:
 
     def all(self, name: str) -> dict[str, bytes]:
         with self._lock:
-            kept = self._kept.get(name)
-            return {} if kept is None else dict(kept.values)
+            entry = self._hashes.get(name)
+            return {} if entry is None else dict(entry.values)
 
     def count(self, name: str) -> int:
         return len(self.all(name))
 
     def remove(self, name: str, *fields: str) -> None:
         with self._lock:
-            if kept := self._kept.get(name):
+            if entry := self._hashes.get(name):
                 for field in fields:
-                    kept.values.pop(field, None)
+                    entry.values.pop(field, None)
 
     def drop(self, *names: str) -> None:
         with self._lock:
             for name in names:
-                self._kept.pop(name, None)
+                self._hashes.pop(name, None)
 
     def _expire(self) -> None:
         """Remove expired mappings, even if they are never requested again."""
         while True:
             sleep(SWEEP)
             with self._lock:
-                self._kept.expire()
+                self._hashes.expire()
 
 
 class RedisHashes:

@@ -91,5 +91,5 @@ def _train(report: Callable[[dict[str, Any]], None], text: str, causal: bool, st
     """Train. Called in a separate process; the import of torch is left to that process."""
     from model.why_causal import live_training
 
-    for told in live_training.train(text, causal, steps, seed):
-        report(told)
+    for progress in live_training.train(text, causal, steps, seed):
+        report(progress)

@@ -101,6 +101,14 @@ def test_a_translation_has_the_places_of_its_sentence(name: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_sentences_for_one_and_for_several_have_the_same_places(name: str) -> None:
+    """A language without a plural says both with one translation."""
+    several = [message.id for message in catalogue(name) if not isinstance(message.id, str)]
+    assert several
+    assert not [(one, many) for one, many in several if places(one) | {"count:"} != places(many) | {"count:"}]
+
+
 def places(sentence: str) -> set[str]:
     return {f"{name}:{form}" for _, name, form, _ in Formatter().parse(sentence) if name is not None}
 

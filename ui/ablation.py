@@ -91,9 +91,9 @@ def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple
     linked = st.session_state.heads_off
     chosen = [controls.nearest_head(model, layers, heads)] if linked is None else read(linked)
     offered = list(np.ndindex(layers, heads))
-    widget: dict[str, Any] = bound("heads_chosen", [one for one in chosen if one in offered], turn_off)
+    widget: dict[str, Any] = bound("heads_chosen", [head for head in chosen if head in offered], turn_off)
     widget |= {"max_selections": MAX_OFF, "placeholder": say("none")}
-    widget["format_func"] = lambda one: run_view.name_of(model, attention, *one)
+    widget["format_func"] = lambda head: run_view.name_of(model, attention, *head)
     return tuple(st.multiselect(say("Ablated heads"), offered, **widget))
 
 

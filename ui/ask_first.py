@@ -72,8 +72,8 @@ def masks_to_show(
     seen_about, before = state.get("first_shown", (None, spec))
     if seen_about != about or before == spec:
         state.first_shown = about, spec
-        said, verdict = state.get("first_verdict", (None, ""))
-        if said == (about, spec, layer, head):
+        subject, verdict = state.get("first_verdict", (None, ""))
+        if subject == (about, spec, layer, head):
             st.html(css(screen.STYLE))
             st.html(verdict)
         return spec

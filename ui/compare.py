@@ -123,10 +123,10 @@ def choose_masks(model: Model, spec: MaskSpec) -> MaskSpec:
     return replace(model.standard, **chosen)
 
 
-def masks_for_model(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
+def masks_for_model(spec: MaskSpec, model: Model, other: Model) -> MaskSpec:
     """Return A's masks for B's model: masks that were switched for A are as in A, all others as B was trained."""
     masks: dict[str, Any] = {name: getattr(spec, name) for name in NATIVE}
-    return replace(other.standard, **{name: on for name, on in masks.items() if on != getattr(one.standard, name)})
+    return replace(other.standard, **{name: on for name, on in masks.items() if on != getattr(model.standard, name)})
 
 
 def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
@@ -158,8 +158,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     share = partial(controls.share, CompareLink, model)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
-        words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
-        st.info(say(words, one=explain.title_of(model), other=explain.title_of(other)))
+        template = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
+        st.info(say(template, one=explain.title_of(model), other=explain.title_of(other)))
         share()
         return
     with choices:
@@ -222,16 +222,16 @@ def _chats(a: Model) -> bool:
     return a.chats and st.session_state.chat
 
 
-def _spans(one: RunView, other: RunView) -> tuple[slice, slice]:
+def _spans(view: RunView, other: RunView) -> tuple[slice, slice]:
     """Return the positions to compare in both views: all of a text that they share, else those that are not padding."""
-    if one.run.batch is other.run.batch and one.row == other.row:
-        return slice(0, len(one.tokens)), slice(0, len(other.tokens))
-    return one.real, other.real
+    if view.run.batch is other.run.batch and view.row == other.row:
+        return slice(0, len(view.tokens)), slice(0, len(other.tokens))
+    return view.real, other.real
 
 
-def _matching_position(one: slice, other: slice, position: int) -> int:
+def _matching_position(span: slice, other: slice, position: int) -> int:
     """Return the position in the other span at the same offset as this position in its own span, or the nearest."""
-    return min(max(other.start + position - one.start, other.start), other.stop - 1)
+    return min(max(other.start + position - span.start, other.start), other.stop - 1)
 
 
 def _pick_of_b(a: RunView, b: RunView) -> head_picture.OnPick:
@@ -293,7 +293,7 @@ def _show_differences(
         found = [side.predictions(query.predicting(side, at)) for side, at in zip(sides, positions, strict=True)]
         if found[0] is not None and found[1] is not None:
             st.markdown("#### " + say("The next token"))
-            lists = [one.candidates for one in found if one is not None]
+            lists = [predicted.candidates for predicted in found if predicted is not None]
             st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B"), colours=(STANDARD, NOW)))
             if sides[0].run.attention != "encoder":
                 both = zip(sides, positions, strict=True)

@@ -74,7 +74,7 @@ def keep() -> Model:
     """Restore the shared choices in a fragment, which reruns without the rest of the page. Returns the model shown."""
     widgets.keep("kept")
     positions.reset_other_units()
-    return models.kept()  # no model is passed to a fragment: that would keep it in memory while the page is open
+    return models.last_shown()  # not passed to a fragment, which would keep the model in memory while the page is open
 
 
 def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[TokenizedText, int]:
@@ -93,18 +93,18 @@ def open_text(model: Model, text: str, *, limits: bool = True) -> tuple[Tokenize
 def _open_rows(model: Model, text: str) -> tuple[TokenizedText, int]:
     """Tokenize the text, one row per line. Returns it and the index of the row to show."""
     with st.sidebar:
-        targets, row_place = choose_target(model, text), st.container()
+        targets, row_slot = choose_target(model, text), st.container()
         pad_side = choose_pad_side(text)
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
         reading = run_view.tokenize(model, text, pad_side, targets)
-    with row_place:
+    with row_slot:
         return reading, choose_row(reading.rows)
 
 
-def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
-    """End the page below its title if there is no text. words: what the user should do, marked by N_."""
+def ask_for_text(text: str, instruction: str = A_LINE_EACH) -> None:
+    """End the page below its title if there is no text. instruction: what the user should do, marked by N_."""
     if not text.strip():
-        _end(say(words))
+        _end(say(instruction))
 
 
 def refuse(model: Model, kind: type[link.TextLink], why: str) -> NoReturn:
@@ -113,9 +113,9 @@ def refuse(model: Model, kind: type[link.TextLink], why: str) -> NoReturn:
     _end(why)
 
 
-def _end(words: str) -> NoReturn:
+def _end(text: str) -> NoReturn:
     st.markdown("### " + say(st.session_state.page))
-    st.info(words)
+    st.info(text)
     st.stop()
 
 
@@ -204,11 +204,11 @@ def choose_example(examples: Mapping[str, str], key: str, text: str, take: Calla
 
 def read(text: str) -> str:
     """Return the part of a text that this server reads; if that is not all, a caption below its box shows how much."""
-    most = Settings.from_environment().characters
-    if len(text) > most:
-        said = say("{count:,} characters; this server reads at most the first {most:,}.", count=len(text), most=most)
-        st.caption(f":material/info: {said}")
-    return text[:most]
+    limit = Settings.from_environment().characters
+    if len(text) > limit:
+        note = say("{count:,} characters; this server reads at most the first {most:,}.", count=len(text), most=limit)
+        st.caption(f":material/info: {note}")
+    return text[:limit]
 
 
 def choose_row(rows: list[str], key: str = "row") -> int:
@@ -235,11 +235,11 @@ def choose_target(model: Model, text: str) -> list[str] | None:
         return None
     empty = say("if empty, the model generates it")
     st.text_area(say("Target text, one per line"), key="target", height=80, placeholder=empty)
-    most = Settings.from_environment().rows
-    (lines, more), (sources, _) = (rows_of(one, most) for one in (read(st.session_state.target), text))
+    limit = Settings.from_environment().rows
+    (lines, more), (sources, _) = (rows_of(typed, limit) for typed in (read(st.session_state.target), text))
     if 0 < len(sources) < len(lines) + more:
-        words = N_("Target lines read: the first {count} of {all}, one for each source line.")
-        st.caption(say(words, count=len(sources), all=len(lines) + more))
+        template = N_("Target lines read: the first {count} of {all}, one for each source line.")
+        st.caption(say(template, count=len(sources), all=len(lines) + more))
     return lines or None
 
 
@@ -382,8 +382,8 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int], *
         try:
             found = browser_model(model, head)
         except CheckpointError:
-            words = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
-            st.caption(say(words, most=MAX_IN_BROWSER / 1e6))
+            template = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
+            st.caption(say(template, most=MAX_IN_BROWSER / 1e6))
             return
         about = say(
             "One HTML file with the model, **the text** and the masks. It runs in any browser, without a network."

@@ -99,7 +99,7 @@ class SourceTexts:
         return self.reading.rows[: len(self.reading.rows) - self.ours]
 
 
-def choose_beside(model: Model, text: str) -> str | None:
+def choose_added_line(model: Model, text: str) -> str | None:
     """Return the line that the page adds to a single line so that there is padding; None if the user has several."""
     rows, left_out = rows_of(text, 1)
     if left_out:
@@ -148,8 +148,8 @@ def default_added_line(text: str) -> str:
     return next((line for line in ADDED_LINES if rows and len(line) >= len(rows[0]) + MORE), ADDED_LINES[-1])
 
 
-def _at_most(key: str, most: int) -> None:
-    st.session_state[key] = min(max(st.session_state[key], 0), most)
+def _at_most(key: str, maximum: int) -> None:
+    st.session_state[key] = min(max(st.session_state[key], 0), maximum)
 
 
 TITLES = {
@@ -185,11 +185,11 @@ def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
     def make() -> HeadView:
         heads = range(run_view.shape_of(found)[1]) if head is None else [head]
         views = [found.head(layer, number) for number in heads]
-        weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+        weights, scaled = (np.mean([getattr(view, name) for view in views], axis=0) for name in ("weights", "scaled"))
         queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
         return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
 
-    return found.kept(("signed head", layer, head), make)  # not shown
+    return found.cached(("signed head", layer, head), make)  # not shown
 
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:
@@ -224,7 +224,7 @@ def steps(found: RunView, standard: RunView) -> Steps:
         outputs = [*found.run.batch.pieces[found.row][written], model.label(last)]
         return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
 
-    return found.kept("steps", make)
+    return found.cached("steps", make)
 
 
 def _reading_rows(found: RunView) -> slice:
@@ -248,10 +248,10 @@ def notes(model: Model, lines: SourceTexts, row: int) -> list[str]:
     own = [replace(one, cut=one.cut[:count], would_continue=one.would_continue[:count]) for one in (batch, source)]
     found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:
-        beside = escaped(lines.reading.rows[-1][:80])
+        added = escaped(lines.reading.rows[-1][:80])
         padded = N_("Added to the batch so that there is padding ({sign}): “{beside}”.")
-        words = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
-        found.append(say(words, sign=pictures.PADDING_SIGN, beside=beside))
+        template = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
+        found.append(say(template, sign=pictures.PADDING_SIGN, beside=added))
     if bool(source.keep[row].all()):
         found.append(say("This row is the longest in its batch: it has no padding, so the padding mask has no effect."))
     if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):
@@ -268,28 +268,28 @@ def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView)
         standard = written(model, lines, model.standard)
         wrote = standard.texts[row]
         chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
-        least = int(np.argmin(chances))
-        end = wrote[least : least + 1] or say("the end")
+        index = int(np.argmin(chances))
+        end = wrote[index : index + 1] or say("the end")
         return pictures.WrittenAnswer(
             meant=meant,
             chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if meant else (),
             wrote=wrote,
             chance=math.prod(standard.probabilities[row]),
-            least=chances[least],
-            at=say("{character} (character {number})", character=end, number=least + 1),
+            least=chances[index],
+            at=say("{character} (character {number})", character=end, number=index + 1),
             lifted="" if spec == model.standard else _name_of(spec),
             now=written(model, lines, spec).texts[row],
             no_date_reason=no_date_reason(_line(model, lines, row)),
         )
 
-    return pictures.verdict(now.kept("verdict", make))
+    return pictures.verdict(now.cached("verdict", make))
 
 
 def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     if not model.predicts:
         st.info(explain.no_predictions(model))
         return
-    now, standard = (steps(one, part[1]) for one in part)
+    now, standard = (steps(view, part[1]) for view in part)
     strip = st.container()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
@@ -307,7 +307,7 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
         blocked, keys = shown.any_blocked()[rows], list(shown.keys)
         return pictures.Alignment(keys, now.outputs, shown.weights[rows], ~keep, blocked, now.probabilities, step)
 
-    found = part[0].kept(("alignment", layer, head, step), make)
+    found = part[0].cached(("alignment", layer, head, step), make)
     st.html(cached_figure(pictures.step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
@@ -319,8 +319,8 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
         )
         st.caption(say(about, count=pictures.MAX_LINES_PER_STEP))
     position = standard.queries.start + step
-    found_next = [one.predictions(position) for one in part]
-    some = [one.candidates[:CANDIDATES] for one in found_next if one is not None]
+    found_next = [view.predictions(position) for view in part]
+    some = [predicted.candidates[:CANDIDATES] for predicted in found_next if predicted is not None]
     table.html(cached_figure(next_token_table, *some, changed=changed))
 
 
@@ -336,7 +336,7 @@ def show_accuracy_by_mask(model: DatesModel, lines: SourceTexts, spec: MaskSpec,
             rows.append(pictures.MaskChoiceRow(name, wrote, judged, found.exact, found.characters, found.probability))
         return rows
 
-    rows = standard.kept("breaks", make)
+    rows = standard.cached("breaks", make)
     table = cached_figure(pictures.mask_choices_table, rows, _name_of(spec), SAMPLE)
     st.html("".join([table, cached_figure(pictures.lifted_words, *rows[:3])]))
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
@@ -344,7 +344,7 @@ def show_accuracy_by_mask(model: DatesModel, lines: SourceTexts, spec: MaskSpec,
 
 
 def losses(part: Pair, *, changed: bool) -> None:
-    now, standard = (one.predictions() for one in part)
+    now, standard = (view.predictions() for view in part)
     if now is None or standard is None:
         return
     curves = (now.losses, standard.losses)
@@ -364,7 +364,7 @@ def heatmap(model: Model, part: str, pair: Pair, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = chosen_head(part) if part == "cross" else choose_head(model, part)
     name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
-    now, standard = (head_view(one, layer, head) for one in pair)
+    now, standard = (head_view(view, layer, head) for view in pair)
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
     tall = min(rows / columns, 1)

@@ -105,29 +105,29 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     target = ROWS["target"]
     for row in np.flatnonzero(batch.would_continue):
         where, count = say(target, row=row + 1), int(batch.kept[row].sum()) - model.given
-        words = N_("{where} shows the first {count} tokens that {model} writes; it would go on.")
-        notes.append(say(words, where=where, count=count, model=title_of(model)))
+        template = N_("{where} shows the first {count} tokens that {model} writes; it would go on.")
+        notes.append(say(template, where=where, count=count, model=title_of(model)))
     if reading.rows_left_out:
-        words = N_(
+        template = N_(
             "Lines shown: the first {count:,} of {all:,}. The page takes at most {most}, fewer if they are long."
         )
-        most = Settings.from_environment().rows
-        notes.append(say(words, count=len(reading.rows), all=len(reading.rows) + reading.rows_left_out, most=most))
+        limit, count = Settings.from_environment().rows, len(reading.rows)
+        notes.append(say(template, count=count, all=count + reading.rows_left_out, most=limit))
     return notes + _in_bytes(model, batch.source or batch)
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
     """Return a list: a sentence on the first row that is mostly single bytes, for lack of tokens, or nothing."""
     for row, (pieces, keep) in enumerate(zip(batch.pieces, batch.keep.tolist(), strict=True), 1):
-        real = [piece for piece, kept in zip(pieces, keep, strict=True) if kept]
+        real = [piece for piece, is_real in zip(pieces, keep, strict=True) if is_real]
         count = sum(BYTE.fullmatch(piece) is not None for piece in real)
         if 2 * count > len(real):
             example = next(piece for piece in real if BYTE.fullmatch(piece))
-            words = N_(
+            template = N_(
                 "{model} has no tokens for most of the characters of row {row}: {count:,} of its {tokens:,} tokens are "
                 "single bytes, such as {example}."
             )
-            return [say(words, model=title_of(model), row=row, count=count, tokens=len(real), example=example)]
+            return [say(template, model=title_of(model), row=row, count=count, tokens=len(real), example=example)]
     return []
 
 
@@ -230,12 +230,12 @@ def change_alt(name: str, now: HeadView, standard: HeadView) -> str:
     """Return the alternative text of the heatmap of a change from the standard masks."""
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
-    words = N_(
+    template = N_(
         "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
         "query {query} ({token}) on key {key} ({seen})."
     )
     cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
-    return say(words, head=name, change=signed(change[query, key], 2), **cell)
+    return say(template, head=name, change=signed(change[query, key], 2), **cell)
 
 
 def change_key(now: HeadView, standard: HeadView) -> str:
@@ -254,8 +254,8 @@ def loss_alt(
         return loss_caption(now, standard, changed=False)
     means = {"now": _mean(now), "standard": _mean(standard)}
     if names:
-        words = N_("Mean loss in nats/token: {now} ({one}), {standard} ({other}).")
-        return say(words, one=names[0], other=names[1], **means)
+        template = N_("Mean loss in nats/token: {now} ({one}), {standard} ({other}).")
+        return say(template, one=names[0], other=names[1], **means)
     return say("Loss per token. The mean is {now} nats now and {standard} under the standard masks.", **means)
 
 
@@ -263,8 +263,8 @@ def texts_alt(now: np.ndarray, other: np.ndarray, *, changed: bool, names: tuple
     """Return the alternative text of the chart of the texts' mean losses."""
     if not changed:
         return say("Mean loss of each text, in nats/token")
-    words = N_("Mean loss of each text, in nats/token. Their mean is {now} ({one}), {other} ({compared}).")
-    return say(words, now=_mean(now), one=names[0], other=_mean(other), compared=names[1])
+    template = N_("Mean loss of each text, in nats/token. Their mean is {now} ({one}), {other} ({compared}).")
+    return say(template, now=_mean(now), one=names[0], other=_mean(other), compared=names[1])
 
 
 def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:

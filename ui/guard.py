@@ -18,23 +18,23 @@ ALLOCATOR = (  # texts in torch's RuntimeErrors when memory runs out
     "can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory",  # not shown
 )  # fmt: skip
 
-_words: ContextVar[str] = ContextVar("_words", default="")
+_spinner_text: ContextVar[str] = ContextVar("_words", default="")
 
 
 def message_for(error: Exception) -> Message:
     """Return a message on an error: one sentence without its full stop. Raises the error if it is a bug in Unmask."""
-    words = str(error)
+    text = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
+        isinstance(error, RuntimeError) and any(sign in text for sign in ALLOCATOR)
     ):
         return msg(NO_MEMORY)
     if not isinstance(error, MODEL_ERRORS):
         raise error
-    return Message(partial(_without_stop, words or type(error).__name__))
+    return Message(partial(_without_stop, text or type(error).__name__))
 
 
-def _without_stop(words: str) -> str:
-    return str(translated(words)).strip().rstrip(".。")
+def _without_stop(text: str) -> str:
+    return str(translated(text)).strip().rstrip(".。")
 
 
 def error_message_of(work: Callable[[], object]) -> Message | None:
@@ -52,12 +52,12 @@ def show_error(problem: Message) -> None:
 
 
 @contextmanager
-def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
+def guarded(text: str = "", *, on_trouble: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Run the body; if it fails, call on_trouble, show the reason and end the page there.
 
-    words: the spinner's text while a result is computed (see `waiting`).
+    text: the spinner's text while a result is computed (see `waiting`).
     """
-    before = _words.set(words)
+    before = _spinner_text.set(text)
     try:
         yield
     except USER_FACING_ERRORS as error:
@@ -66,7 +66,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         show_error(problem)
         st.stop()
     finally:
-        _words.reset(before)
+        _spinner_text.reset(before)
 
 
 @contextmanager
@@ -75,10 +75,10 @@ def waiting() -> Iterator[None]:
 
     It is shown only once: a result that is computed for another one shares its spinner.
     """
-    words = _words.get()
-    before = _words.set("")
+    text = _spinner_text.get()
+    before = _spinner_text.set("")
     try:
-        with st.spinner(words, show_time=True) if words else nullcontext():
+        with st.spinner(text, show_time=True) if text else nullcontext():
             yield
     finally:
-        _words.reset(before)
+        _spinner_text.reset(before)

@@ -133,7 +133,7 @@ def choose_image() -> ShownImage | None:
         return found if isinstance(found, ShownImage) else None
     scene = scene_of(state.images_scene)
     repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
-    name = lambda one: say(GROUNDS[one])  # noqa: E731
+    name = lambda ground: say(GROUNDS[ground])  # noqa: E731
     chosen = bound("images_background", scene.background, repaint)
     st.selectbox(say("Background"), BACKGROUNDS, format_func=name, **chosen)
     with st.container(horizontal=True):
@@ -141,12 +141,12 @@ def choose_image() -> ShownImage | None:
         st.button(say("Random scene"), on_click=another, key="images_random")
         st.button(say("Clear"), on_click=lambda: _take(replace(scene, shapes=())), key="images_clear")
     draw = lambda: shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)  # noqa: E731
-    return results.kept(("scene", state.images_scene), draw)
+    return results.cached(("scene", state.images_scene), draw)
 
 
 def choose_another() -> None:
     """Let the user choose another model for an uploaded image: any, or one of this server's that reads images."""
-    state, offered = st.session_state, others()
+    state, offered = st.session_state, offered_models()
     if offered is None:
         about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
         st.text_input(say("Another model"), key="images_model", max_chars=300, help=about)
@@ -155,19 +155,19 @@ def choose_another() -> None:
         st.warning(models.not_offered(state.images_model, offered))
     if offered:
         small = say("the small models of this page")
-        chosen = bound("images_offered", another(), lambda name: state.update(images_model=name or ""))
+        chosen = bound("images_offered", other_model(), lambda name: state.update(images_model=name or ""))
         st.selectbox(say("Another model"), ["", *offered], format_func=lambda name: name or small, **chosen)
 
 
-def others() -> list[str] | None:
+def offered_models() -> list[str] | None:
     """Return the models offered here that read images; None if a user may name any."""
     given = models.settings()
     return [name for name in given.models if catalog.reads_images(name, given)] if given.models else None
 
 
-def another() -> str:
+def other_model() -> str:
     """Return the other model that was chosen, if it is allowed; "" for none."""
-    name, offered = st.session_state.images_model.strip(), others()
+    name, offered = st.session_state.images_model.strip(), offered_models()
     return name if offered is None or name in offered else ""
 
 
@@ -222,15 +222,15 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
 
 def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best | None:
     """Return the head with the best localization; None if a word may attend to no patch."""
-    place = divmod(int(located.shares.argmax()), heads)
-    share, area = float(located.shares[place]), float(located.by_area[place])
-    return None if np.isnan(share) else (head_name(*place), share, located.even, area, located.most)
+    best = divmod(int(located.shares.argmax()), heads)
+    share, area = float(located.shares[best]), float(located.by_area[best])
+    return None if np.isnan(share) else (head_name(*best), share, located.even, area, located.max_by_area)
 
 
 def show(found: Captioned) -> None:
     """Draw the picture, its caption, and every head."""
     state, now, image = st.session_state, found.now, found.image
-    modes = {name: words for name, words in MODES.items() if image.scene or name != "place"}
+    modes = {name: label for name, label in MODES.items() if image.scene or name != "place"}
     if state.images_mode not in modes:
         state.images_mode = "look"
     with st.container(horizontal=True):
@@ -241,29 +241,29 @@ def show(found: Captioned) -> None:
             for key, label, names in PLACED:
                 st.selectbox(say(label), names, key=key, width=115)
     neutral = now.weights[:, :, 0] if kind == "relative" and now.words else None
-    others = (*found.standard.words, *[""] * len(now.words))
+    standard_words = (*found.standard.words, *[""] * len(now.words))
     packet = cached_figure(
         images.images_packet, now.words, now.chances, now.weights, now.blocked,
         None if found.located is None else found.located[0].shares, image.boxes, removed(), mode,
-        changed=tuple(one != other for one, other in zip(now.words, others, strict=False)), names=PATCH_NAMES,
+        changed=tuple(one != other for one, other in zip(now.words, standard_words, strict=False)), names=PATCH_NAMES,
         neutral=neutral, picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
     )  # fmt: skip
-    hear = {f"on_{name}_change": partial(heard, name, image.scene) for name in ("word", "head", "spot", "patch")}
+    hear = {f"on_{name}_change": partial(take_event, name, image.scene) for name in ("word", "head", "spot", "patch")}
     shown = now.weights, now.blocked, now.words, PATCH_NAMES, found.head, neutral
     _component(data=packet, key="images_picture", tables=lambda: [images.weights_table(*shown)], **hear)
 
 
-def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
+def take_event(name: str, scene: Scene | None, key: str = "images_picture") -> None:
     """Handle what a picture sent. name: of the trigger. For use in a component's callback."""
     state, sent = st.session_state, component_value(key).get(name)
     number, point = whole(sent), wholes(sent, 2)
     if name == "spot" and point is not None and scene is not None:
         # add a shape within the picture; shapes that it touches are removed, and the first ones if too many
         half = SIZES[state.images_size]
-        x, y = (min(max(round(one * SIDE / 1000), half), SIDE - half) for one in point)
+        x, y = (min(max(round(coordinate * SIDE / 1000), half), SIDE - half) for coordinate in point)
         new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
-        others = [one for one in scene.shapes if one.apart_from(new)]
+        others = [shape for shape in scene.shapes if shape.apart_from(new)]
         _take(replace(scene, shapes=(*others[-scenes.MAX_SHAPES + 1 :], new)))
     elif name == "patch" and number is not None:
         state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
@@ -291,15 +291,15 @@ def show_numbers(found: Captioned) -> None:
 def show_heatmap(found: Captioned) -> None:
     layers, heads = found.model.num_layers, found.model.num_heads
     layer = found.head - 1 - layers * heads  # from 0 for the mean of a layer
-    place = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
-    st.markdown("#### " + say("The full heatmap of {head}", head=head_name(*place)))
+    chosen = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
+    st.markdown("#### " + say("The full heatmap of {head}", head=head_name(*chosen)))
     if found.head == MEAN or layer >= 0:
         st.caption(say("For a mean of heads, its first head."))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
     folded = st.toggle(say("Merge the image tokens"), key="images_folded", help=about)
-    view = found.run.ask(captioner.folded_head if folded else head_view, *place)
+    view = found.run.ask(captioner.folded_head if folded else head_view, *chosen)
     figure = cached_figure(head_figure, view, dark=page.is_dark())
-    alt = cached_figure(explain.head_alt, head_name(*place), view, False)
+    alt = cached_figure(explain.head_alt, head_name(*chosen), view, False)
     head_picture.show(figure, alt, room="one", key="images_heatmap", on_pick=None)
     st.html(cached_figure(explain.key, [view], head_range(view)))
 
@@ -327,14 +327,14 @@ def show_another(name: str, whole: np.ndarray) -> None:
     layer = model.describe().layer_number("self", state.images_layer)
     heads = tuple(head_name(layer, head) for head in range(len(found.weights)))
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
-    lit = images.image_attention(found, heads, whole, word)
-    said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
-    st.html(page.sentence(together([said, images.mapping_note(lit)])))
-    layers = list(lit.layers())
+    attention = images.image_attention(found, heads, whole, word)
+    sentence = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
+    st.html(page.sentence(together([sentence, images.mapping_note(attention)])))
+    layers = list(attention.layers())
     head = min(state.images_head or MEAN, len(heads))
-    for place, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
-        key = f"images_another_{place}"
-        hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
+    for index, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
+        key = f"images_another_{index}"
+        hear = {f"on_{name}_change": partial(take_event, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
             packet = images.image_attention_packet(part, alone=len(layers) == 1, head=head)
             _component(data=packet, key=key, tables=partial(images.weights_tables, part, head), **hear)

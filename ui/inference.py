@@ -28,7 +28,7 @@ from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results, run_view
 from ui.guard import error_message_of, guarded, show_error
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.results import cached_figure
 from ui.widgets import bound, download, one_of, whole_number, whole_numbers
 from viz import inference
@@ -127,8 +127,8 @@ class Row:
 
 def open_cost(masks: MaskSpec) -> None:
     """Open the Serving page at its section on costs, for these masks."""
-    kept = st.session_state.get("kept_ServingLink", ServingLink().model_dump(include=ServingLink.own()))
-    st.session_state.kept_ServingLink = kept | {"serving": "cost", "cost_masks": masks.to_json()}
+    choices = st.session_state.get("kept_ServingLink", ServingLink().model_dump(include=ServingLink.own()))
+    st.session_state.kept_ServingLink = choices | {"serving": "cost", "cost_masks": masks.to_json()}
     st.switch_page("pages/serving.py")
 
 
@@ -256,8 +256,8 @@ def show_tree(row: Row) -> SectionView:
     with left:
         tree = partial(inference.tree_figure, found, labels[-1], state.node)
         title = N_("The tree, and the path that greedy verification accepts")
-        picked = heard("tree", on_pick=lambda node, _: state.update(node=node))
-        figures = _chart(title, "tree", tree, sentence(), heard=picked)
+        clicks = callbacks("tree", on_pick=lambda node, _: state.update(node=node))
+        figures = _chart(title, "tree", tree, sentence(), callbacks=clicks)
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
         st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
@@ -350,9 +350,9 @@ def _read_next_part(running: bool) -> dict[str, Any]:
         with st.container(horizontal=True, vertical_alignment="center"):
             done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
             st.progress(found.done / len(now.ids), done)
-            words, icon = (say("Stop"), "stop") if running else (say("Continue"), "resume")
+            label, icon = (say("Stop"), "stop") if running else (say("Continue"), "resume")
             look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
-            st.button(words, on_click=setattr, args=(now, "running", not running), **look)
+            st.button(label, on_click=setattr, args=(now, "running", not running), **look)
     alt = inference.stream_alt(found)
     figures = _chart(N_("Loss and cache"), "stream_loss", partial(inference.stream_figure, found), alt, call)
     sinks = partial(inference.sinks_figure, found, [now.labels[token] for token in found.kept], now.heads)
@@ -376,12 +376,12 @@ def show_cost() -> SectionView:
         whole_number(say("Tokens"), "tokens", 1, MAX_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in ON_TEXT:  # a control for each kind of mask
-            label, words, value = say(STYLES[name].label), say(STYLES[name].help), getattr(spec, name)
+            label, help_text, value = say(STYLES[name].label), say(STYLES[name].help), getattr(spec, name)
             if KINDS[name].first is None:
-                st.toggle(label, help=words, **bound(f"cost_{name}", value, partial(take, name)))
+                st.toggle(label, help=help_text, **bound(f"cost_{name}", value, partial(take, name)))
             else:  # a size beyond the longest text is the same mask
                 bind = bound(f"cost_{name}", min(value, MAX_TOKENS), partial(take, name))
-                st.number_input(label, 0, MAX_TOKENS, help=words, width=120, **bind)
+                st.number_input(label, 0, MAX_TOKENS, help=help_text, width=120, **bind)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200, help=say(REST))
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     if spec.documents and not documents:

@@ -71,9 +71,9 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
         return say("There is nothing to predict here; the other two pictures show its attention.")
     real, pieces = now.real, now.tokens
     begin, end = lens_part(real.start, real.stop, query)
-    found, *others = [_lens(one, begin, end) for one in (now, standard) if one is not None]
+    found, *others = [_lens(view, begin, end) for view in (now, standard) if view is not None]
     other = others[0] if others else None
-    positions = {one: pieces[one] for one in range(begin, end)}
+    positions = {position: pieces[position] for position in range(begin, end)}
     if (begin, end) != (real.start, real.stop):
         words_of = N_("{shown} of {count:,} positions are shown, those around the query: {first} to {last}.")
         st.caption(say(words_of, shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1))
@@ -107,10 +107,10 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
 
 def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:
     """Draw what one query attends to in each layer, as layers by keys. Returns the page's sentence."""
-    runs, real, piece = [one for one in (now, standard) if one is not None], now.real, now.tokens[query]
-    whole = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
+    runs, real, piece = [view for view in (now, standard) if view is not None], now.real, now.tokens[query]
+    whole = [view.cached(("token", over, query), partial(_token, view, query, over)) for view in runs]
     view, *others = whole
-    if all(one.masks.padding for one in runs):
+    if all(view.masks.padding for view in runs):
         view, *others = [cropped(one, (0, len(one.queries)), (real.start, real.stop)) for one in (view, *others)]
     other = others[0] if others else None
     figure = cached_figure(pictures.token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
@@ -125,8 +125,8 @@ def show_all(
     now: RunView, standard: RunView | None, query: int, over: Over, layer: int, name: str, part: tuple[int, int]
 ) -> str:
     """Draw queries by keys at one layer. Returns a sentence about the query."""
-    runs = [one for one in (now, standard) if one is not None]
-    views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
+    runs = [view for view in (now, standard) if view is not None]
+    views = [view.cached(("map", over, layer), partial(_map, view, over, layer)) for view in runs]
     picture, below = st.container(), st.container()
     with below:
         part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))

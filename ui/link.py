@@ -251,11 +251,11 @@ def show_address(view: Link, about: str) -> None:
         st.caption(about)
         st.code(view.address(), language=None, wrap_lines=True)
     else:
-        words = N_(
+        template = N_(
             "A link can have at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
             "Shorten the text to share it."
         )
-        st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(view.parameters()))))
+        st.caption(say(template, most=LONGEST_LINK, length=len(urlencode(view.parameters()))))
 
 
 def _with_and_without(view: Link) -> tuple[Link, Link]:

@@ -76,11 +76,11 @@ def read(model: Model, text: str) -> CheckInput:
     """Tokenize the first line of a text. Raises ValueError for one that the model has no tokens for, or too few."""
     line = first_line(text)
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
-    many = int(batch.keep[0].sum())
-    if many < 2:
+    length = int(batch.keep[0].sum())
+    if length < 2:
         raise CannotCheck(msg("a check needs a text of at least two tokens: type one more word"))
-    kept = min(many, MAX_TOKENS)
-    return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
+    count = min(length, MAX_TOKENS)
+    return CheckInput(tuple(batch.ids[0, :count].tolist()), tuple(batch.pieces[0][:count]), length > count)
 
 
 def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport:
@@ -95,18 +95,18 @@ def check_model(model: Model, reading: CheckInput, number_type: str) -> CheckRep
         files = checkpoint_files.local_files(folder)
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
         if size > MAX_MEGABYTES:
-            words = N_(
+            template = N_(
                 "{name} has {size:,.0f} MB of weights, more than the limit here: run python -m unmask check {name}"
             )
-            raise CannotCheck(msg(words, name=name, size=size))
+            raise CannotCheck(msg(template, name=name, size=size))
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
-        going = Background(check_checkpoint, *given)  # in its own process, with its own network: no page waits for it
-        return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
+        worker = Background(check_checkpoint, *given)  # in its own process, with its own network: no page waits for it
+        return worker.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
     def show_declared() -> None:  # from the model's configuration: known before anything is measured
         reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
-        words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
-        alt = say(words, name=model.name, length=len(reading.ids))
+        template = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
+        alt = say(template, name=model.name, length=len(reading.ids))
         st.markdown(page.heading(say("Mask check")))
         figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
         head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
@@ -129,9 +129,9 @@ def _with_progress(
 ) -> CheckReport:
     """Return the report of this key, cached for all users. While it is made, show its progress, a button that ends it
     before its next forward pass, and below them what `meanwhile` draws."""
-    kept = results.result_cache().find(key)
-    if kept is not None:
-        return kept
+    report = results.result_cache().find(key)
+    if report is not None:
+        return report
     with stoppable(repr(key), say("Stopped. Run the check again")) as line:
         if line is None:
             st.stop()
@@ -156,14 +156,14 @@ def _with_progress(
 def show(report: CheckReport, notes: str) -> None:
     """Draw a report. notes: Markdown, below the sentence."""
     length, mask = token_count(report.length), report.mask
-    words = N_("assumed: {mask}") if report.assumed else N_("declared: {mask}")
-    declared = say(words, mask=report.declared)
+    template = N_("assumed: {mask}") if report.assumed else N_("declared: {mask}")
+    declared = say(template, mask=report.declared)
     facts = listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · ")
     st.markdown(page.heading(say("Mask check"), escaped(facts)))
     st.html(sentence(report))
-    for law, words in report.limits:
+    for law, template in report.limits:
         if law == LAWS[DECISIVE]:  # the note that outputs other than logits are compared
-            st.markdown(say(words))
+            st.markdown(say(template))
     if notes:
         st.markdown(notes)
     leaks = 0 if mask is None else int(mask.leaks.sum())
@@ -184,11 +184,11 @@ def show(report: CheckReport, notes: str) -> None:
         st.html(key)
     st.html(laws_table(report))
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
-    words = N_(
+    template = N_(
         "Most: the largest violation, in the outputs' units (for gradients, in their own). Tolerated: the largest "
         "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. "
         "Seed {seed}, {forwards} forward passes, {seconds:.1f} s."
     )
-    st.caption(say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds))
+    st.caption(say(template, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds))
     with st.expander(say("How it is measured")):
         st.markdown(say(HOW))

@@ -115,8 +115,8 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
         texts = padding.fitting(model, rows)
         need_padding = bool(texts) and not bool(model.encode(texts).keep.all())
         ours = () if need_padding else OURS
-        kept = texts[: padding.MAX_TEXTS - len(ours)]
-        batch = model.encode(kept) if kept else None
+        shown = texts[: padding.MAX_TEXTS - len(ours)]
+        batch = model.encode(shown) if shown else None
         limits = {"most": padding.MAX_TOKENS, "model": explain.title_of(model), "context": model.context}
         cut = N_(
             "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, "
@@ -124,19 +124,19 @@ def padded_texts(model: Model, text: str) -> PaddedTexts:
         )
         notes = [
             say(cut, number=number + 1, kept=int(batch.keep[number].sum()), **limits)
-            for number, (row, one) in enumerate(zip(rows, kept, strict=False))
-            if batch and (row != one or batch.cut[number])
+            for number, (row, line) in enumerate(zip(rows, shown, strict=False))
+            if batch and (row != line or batch.cut[number])
         ]
-        if len(rows) > len(kept):
+        if len(rows) > len(shown):
             left_out = N_(
                 "Lines shown: the first {shown} of {count:,}. The page takes at most {most} including its own, fewer "
                 "if they are long."
             )
-            notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MAX_TEXTS))
-        whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
-        return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
+            notes.append(say(left_out, shown=len(shown), count=len(rows), most=padding.MAX_TEXTS))
+        whole = "\n".join([*rows[: len(shown)], *ours, *rows[len(shown) :]])
+        return PaddedTexts((*shown, *ours), len(ours), tuple(notes), whole)
 
-    return results.kept(("padding lines", model.key, digest((text, model.name))), make)  # not shown
+    return results.cached(("padding lines", model.key, digest((text, model.name))), make)  # not shown
 
 
 ADDED_LINES_NOTE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
@@ -187,7 +187,7 @@ class PaddingRuns:
                     pieces=batch.pieces[row],
                     keep=tuple(batch.keep[row].tolist()),
                     positions=() if self.own else tuple(comparison.positions[row].tolist()),
-                    apart=tuple(comparison.apart[row].tolist()),
+                    differences=tuple(comparison.apart[row].tolist()),
                     alone=self._candidate(alone.guesses[row]),
                     padded=self._candidate(comparison.guesses[row]),
                     at_end=self._candidate(comparison.at_end[row]),
@@ -196,7 +196,7 @@ class PaddingRuns:
             ]
             return Padded(texts, self._way(choice, alone, comparison), alone.tolerance)
 
-        return self._kept(("padded", choice), make)
+        return self._cached(("padded", choice), make)
 
     def ways(self) -> list[Way]:
         """Return the results of all padding settings, without other position ids if the model computes its own."""
@@ -206,11 +206,11 @@ class PaddingRuns:
             offered = [choice for choice in CHOICES if not (self.own and choice.positions == "cells")]
             return [self._way(choice, alone, self._compared(choice, runs)) for choice in offered]
 
-        return self._kept("ways", make)
+        return self._cached("ways", make)
 
-    def _kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
+    def _cached(self, what: Hashable, make: Callable[[], Made]) -> Made:
         texts = digest((self.found.texts, self.found.ours))
-        return results.kept((what, self.model.key, texts, self.causal, self.own), make)
+        return results.cached((what, self.model.key, texts, self.causal, self.own), make)
 
     def _alone(self) -> tuple[list[RunRef], Alone]:
         """Return the run of each text alone, and the results of these runs."""
@@ -225,10 +225,10 @@ class PaddingRuns:
         return results.ask(padding.compare, ModelRef.of(self.model), self.found.texts, choice, self.causal, *runs)
 
     def _way(self, choice: PaddingChoice, alone: Alone, found: PaddingComparison) -> Way:
-        apart = max(found.largest())
-        others = None
+        difference = max(found.largest())
+        changed = None
         if padding.predicts_next(self.model):
             pairs = zip(found.guesses, alone.guesses, strict=True)
-            others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
+            changed = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
         positions = "own" if self.own else choice.positions
-        return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
+        return Way(choice.side, choice.mask, positions, difference, changed, difference <= alone.tolerance)

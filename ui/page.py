@@ -272,32 +272,32 @@ def chart(
     alt: str,
     *,
     height: int | None = None,
-    heard: Mapping[str, Any] | None = None,
+    callbacks: Mapping[str, Any] | None = None,
     tables: "Tables | None" = None,
 ) -> None:
     """Draw a figure of viz, with its numbers as a table that is made when it is opened.
 
-    alt: the alternative text. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
+    alt: the alternative text. height: in pixels, instead of the figure's own. callbacks: on_pick_change and
     on_zoom_change for what chart.js sends. tables: the numbers, if not those of the figure itself.
     """
-    heard = heard or {}
+    callbacks = callbacks or {}
     data = {
         "figure": figure.text,
         "height": height or figure.to_dict()["layout"].get("height"),
         "alt": alt,
         "config": CHART,
         "script": streamlit_internals.script_files()[0],
-        "picks": "on_pick_change" in heard,
-        "zooms": "on_zoom_change" in heard,
+        "picks": "on_pick_change" in callbacks,
+        "zooms": "on_zoom_change" in callbacks,
     }
 
-    def of_figure() -> "list[FigureTable]":
+    def own_tables() -> "list[FigureTable]":
         from viz.figure_table import figure_tables  # imports plotly and pandas, which this module avoids
 
         return figure_tables(figure)
 
-    with with_tables(key, tables or of_figure, alt):
-        _chart(data=data, key=key, **heard)
+    with with_tables(key, tables or own_tables, alt):
+        _chart(data=data, key=key, **callbacks)
 
 
 def fragment(part: Callable[..., None]) -> Callable[..., None]:

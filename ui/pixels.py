@@ -103,9 +103,9 @@ def choose_sampling() -> Sampling:
     return Sampling(temperature, top_p=top_p, seed=seed)
 
 
-def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
-    """Let the user choose a class, or `own`. words: the label of `own`, with a placeholder {digit}, marked by N_."""
-    name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
+def choose_class(label: str, key: str, own: int, template: str, help_text: str | None = None) -> int:
+    """Let the user choose a class, or `own`. template: the label of `own`, with a placeholder {digit}, marked by N_."""
+    name = lambda choice: say(template, digit=own) if choice == OWN else str(choice)  # noqa: E731
     chosen = st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
     return own if chosen == OWN else chosen
 
@@ -192,12 +192,12 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 def choose_picture() -> tuple[np.ndarray, int]:
     """Let the user choose a picture, levels [64], and the class given to the model."""
     source, state = select(say("Picture"), SOURCES, "pixels_source"), st.session_state
-    words = N_("the picture's own, {digit}")
+    template = N_("the picture's own, {digit}")
     if source == "drawn":
         st.caption(say("Draw it under *Finish a drawing*."))
         levels, own = drawing(), state.pixels_finish_class
         if own == OWN:  # a drawing has no class: take the one chosen for finishing it
-            own, words = int(class_probabilities(levels).argmax()), N_("the most likely, {digit}")
+            own, template = int(class_probabilities(levels).argmax()), N_("the most likely, {digit}")
     elif source == "real":
         own, nth = choose_digit(count_of)
         levels = real_digit(own, nth)
@@ -208,22 +208,22 @@ def choose_picture() -> tuple[np.ndarray, int]:
         "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
     )
     label = say("Class token")
-    return levels, choose_class(label, "pixels_told", own, words, about)
+    return levels, choose_class(label, "pixels_told", own, template, about)
 
 
 def run_pair(
-    model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
+    model: DigitsModel, levels: np.ndarray, digit: int, causal: bool, scope: str
 ) -> tuple[PixelView, PixelView]:
-    batch, state = digits.encode(levels[None], [told]), st.session_state
+    batch, state = digits.encode(levels[None], [digit]), st.session_state
     spec, only_layer = model.standard.replace(causal=causal), state.pixels_layer if scope == "layer" else None
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     pixel = state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
 
-    def pixel_view(one: RunView) -> PixelView:
-        return replace(one.ask(digits.pixel_view, query, pixel), mean_leak=one.survey().future)
+    def pixel_view(view: RunView) -> PixelView:
+        return replace(view.ask(digits.pixel_view, query, pixel), mean_leak=view.survey().future)
 
-    now, standard = (one.kept(("pixels", pixel, query), partial(pixel_view, one)) for one in both)
+    now, standard = (view.cached(("pixels", pixel, query), partial(pixel_view, view)) for view in both)
     return now, standard
 
 
@@ -253,9 +253,9 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         st.html(pictures.level_table(now.chances, standard.chances, true, what, changed=changed))
         here = pictures.name_of(now.pixel + 1, "")
 
-        def measured(one: PixelView) -> list[str]:
-            leaks = one.leak[layer, head], one.mean_leak[layer, head], one.mean_leak.mean(), one.answer
-            return [*map(percent, map(float, leaks)), chance(float(one.chances[true])), f"{one.losses.mean():.3f}"]
+        def measured(view: PixelView) -> list[str]:
+            leaks = view.leak[layer, head], view.mean_leak[layer, head], view.mean_leak.mean(), view.answer
+            return [*map(percent, map(float, leaks)), chance(float(view.chances[true])), f"{view.losses.mean():.3f}"]
 
         names = [
             say("{head} from here: on later pixels", head=name),
@@ -298,17 +298,17 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     recogniser, data = the_recogniser(), the_digits()
     read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
-    words = say(
+    sentence = say(
         "{right} of {count} written digits ({share}) are recognized as their class by {recogniser} trained on "
         "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
         "{accuracy}.",
         right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
         train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(recogniser.accuracy),
     )  # fmt: skip
-    st.html(page.sentence(words))
+    st.html(page.sentence(sentence))
     cards = [
-        pictures.GalleryCard(picture, say("{told}, read as {found}", told=told, found=found), bool(told == found))
-        for picture, told, found in zip(levels, classes, read, strict=True)
+        pictures.GalleryCard(picture, say("{told}, read as {found}", told=digit, found=found), bool(digit == found))
+        for picture, digit, found in zip(levels, classes, read, strict=True)
     ]
     st.html(pictures.gallery(cards))
     st.caption(say(FRAMES))
@@ -319,26 +319,26 @@ def show_finish(rows: int, how: Sampling) -> None:
     chances = class_probabilities(given)
     left, right = st.columns([1.1, 1.6], gap="large")
     with right:
-        label, words = say("Class given to the model"), N_("the most likely, {digit}")
-        words = words if rows else N_("class {digit}")  # without a given row all classes are equally likely
-        told = choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
+        label, template = say("Class given to the model"), N_("the most likely, {digit}")
+        template = template if rows else N_("class {digit}")  # without a given row all classes are equally likely
+        digit = choose_class(label, "pixels_finish_class", int(chances.argmax()), template)
         with guarded(say("Writing …")):
-            made = written((told,) * WAYS, how, given)
+            made = written((digit,) * WAYS, how, given)
         read = the_recogniser().read(made)
-        sure = chance(float(chances[told]))
-        about = {"told": told, "sure": sure, "times": len(read), "right": int((read == told).sum())}
-        said = [say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)]
+        sure = chance(float(chances[digit]))
+        about = {"told": digit, "sure": sure, "times": len(read), "right": int((read == digit).sum())}
+        sentences = [say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)]
         if rows == pictures.SIDE:
-            words = N_(
+            template = N_(
                 "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}."
             )
-            said = [say(words, **about)]
+            sentences = [say(template, **about)]
         elif not rows:
             alone = N_(
                 "From the class token alone the model wrote {times} pictures; {right} of them are recognized as the "
                 "digit {told}."
             )
-            said = [say(alone, **about), say("No row is given, so every class is equally likely.")]
+            sentences = [say(alone, **about), say("No row is given, so every class is equally likely.")]
         else:
             wrote = say_count(
                 "From the {count} row above the line the model wrote the rest {times} times; {right} of them are "
@@ -348,15 +348,15 @@ def show_finish(rows: int, how: Sampling) -> None:
                 rows,
                 **about,
             )
-            said.insert(0, wrote)
-        st.html(page.sentence(together(said)))
+            sentences.insert(0, wrote)
+        st.html(page.sentence(together(sentences)))
         cards = [
-            pictures.GalleryCard(levels, say("read as {found}", found=int(found)), int(found) == told, len(given))
+            pictures.GalleryCard(levels, say("read as {found}", found=int(found)), int(found) == digit, len(given))
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(pictures.gallery(cards, WAYS))
         st.caption(together([*([say("Above the line: the given rows.")] if rows else []), say(FRAMES)]))
         if rows:
-            st.html(pictures.class_table(chances, told))
+            st.html(pictures.class_table(chances, digit))
     with left:
-        show_canvas(class_name(told), len(given))
+        show_canvas(class_name(digit), len(given))

@@ -42,7 +42,7 @@ def scheduler() -> Scheduler:
     return backends.start(Settings.from_environment(), engine())
 
 
-def kept(key: Hashable, make: Callable[[], Made], raise_if_cancelled: Callable[[], object] = lambda: None) -> Made:
+def cached(key: Hashable, make: Callable[[], Made], raise_if_cancelled: Callable[[], object] = lambda: None) -> Made:
     """Return the result of make(), cached for each language because it may contain sentences."""
     return result_cache().get((language(), key), make, raise_if_cancelled)
 
@@ -96,16 +96,16 @@ def cached_figure(make: Callable[P, Picture], *arguments: P.args, **named: P.kwa
     found: cache the array.
     """
     key = (make, _key(arguments), _key(named))
-    return kept(key, lambda: make(*arguments, **named))
+    return cached(key, lambda: make(*arguments, **named))
 
 
 def _key(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):
         return _Memory(value)
     if isinstance(value, dict):
-        return tuple((name, _key(one)) for name, one in value.items())
+        return tuple((name, _key(item)) for name, item in value.items())
     if isinstance(value, list | tuple):
-        return tuple(value) if all(type(one) is str for one in value) else tuple(map(_key, value))  # fast for labels
+        return tuple(value) if all(type(item) is str for item in value) else tuple(map(_key, value))  # fast for labels
     if is_dataclass(value) and not isinstance(value, type):
         return type(value), *(_key(getattr(value, field.name)) for field in fields(value))
     return value if value == value else "NaN"  # NaN does not equal itself

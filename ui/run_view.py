@@ -75,7 +75,7 @@ class RunView:
     def begins(self, *, keys: bool = False) -> np.ndarray:
         """Return the first token of each query position; with keys=True, of each key position."""
         batch = self.run.keys if keys else self.run.queries
-        return self.kept(("groups", keys), lambda: groups_of(batch, self.row, self.by))
+        return self.cached(("groups", keys), lambda: groups_of(batch, self.row, self.by))
 
     def position_of(self, token: int) -> int:
         """Return the query position that contains a token."""
@@ -126,9 +126,9 @@ class RunView:
         pairs = zip(top.tokens.tolist(), top.probabilities.tolist(), strict=True)
         return RowPredictions(found.losses, [Candidate(self.model.label(token), chance) for token, chance in pairs])
 
-    def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
+    def cached(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of make() for this view, cached under the key `what`."""
-        return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row, self.by), make)
+        return results.cached((what, self.run.key, digest(self.masks.to_json()), self.row, self.by), make)
 
 
 def shape(model: Model, attention: str) -> tuple[int, int]:
@@ -159,7 +159,7 @@ def tokenize(
     if model.kind == "encoder-decoder" and targets is None:
         return results.ask(base.tokenize, ModelRef.of(model), *given, most_rows=rows)
     key = ("tokens", model.key, digest(given), rows)
-    return results.kept(key, lambda: base.tokenize(model, *given, most_rows=rows))
+    return results.cached(key, lambda: base.tokenize(model, *given, most_rows=rows))
 
 
 def run_pair(

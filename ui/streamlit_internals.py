@@ -357,9 +357,9 @@ def _is_trigger(sent: WidgetState) -> bool:
 def _prepend_trigger_values(first: WidgetState, second: WidgetState) -> None:
     """Prepend the trigger values of a component's first message to those of its second."""
     with suppress(ValueError, RecursionError):  # a browser may send anything
-        told = [json.loads(one.json_trigger_value) for one in (first, second)]
-        if all(isinstance(one, list) for one in told):
-            second.json_trigger_value = json.dumps(told[0] + told[1])
+        values = [json.loads(sent.json_trigger_value) for sent in (first, second)]
+        if all(isinstance(value, list) for value in values):
+            second.json_trigger_value = json.dumps(values[0] + values[1])
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:

@@ -45,33 +45,33 @@ def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) 
     return {"key": key, "on_change": on_change}
 
 
-def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
-    """Draw a row of options. Returns the name of the chosen one, which is also in st.session_state[key]. words: a label
+def one_of(label: str, labels: Mapping[Any, str], key: str, **look: Any) -> Any:
+    """Draw a row of options. Returns the name of the chosen one, which is also in st.session_state[key]. labels: one
     for each name, marked by N_, in order. look: arguments of st.segmented_control."""
     st.segmented_control(
-        label, list(words), format_func=lambda name: plain(say(words[name])), key=key, required=True, **look
+        label, list(labels), format_func=lambda name: plain(say(labels[name])), key=key, required=True, **look
     )
     return st.session_state[key]
 
 
-def select(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
+def select(label: str, labels: Mapping[Any, str], key: str, **look: Any) -> Any:
     """Draw a select box. Returns the name of the chosen option; arguments as in `one_of`."""
-    st.selectbox(label, list(words), format_func=lambda name: say(words[name]), key=key, **look)
+    st.selectbox(label, list(labels), format_func=lambda name: say(labels[name]), key=key, **look)
     return st.session_state[key]
 
 
 def whole_numbers(text: str) -> list[int]:
     """Parse a comma-separated text of whole numbers. Raises ValueError for anything else."""
     try:
-        return [int(one) for one in text.replace("，", ",").split(",")]
+        return [int(part) for part in text.replace("，", ",").split(",")]
     except ValueError:
         raise ValueError(say("expected whole numbers separated by commas, got “{text}”", text=text[:40])) from None
 
 
-def whole_number(label: str, key: str, least: int, most: int, **look: Any) -> None:
+def whole_number(label: str, key: str, minimum: int, maximum: int, **look: Any) -> None:
     """Draw a field for a whole number, kept in st.session_state[key]; a value that is out of bounds is clipped."""
-    st.session_state[key] = min(max(st.session_state[key], least), max(most, least))
-    st.number_input(label, least, max(most, least), key=key, **look)
+    st.session_state[key] = min(max(st.session_state[key], minimum), max(maximum, minimum))
+    st.number_input(label, minimum, max(maximum, minimum), key=key, **look)
 
 
 def plain(word: str) -> str:
@@ -132,11 +132,11 @@ def uploader(*arguments: Any, **options: Any) -> Any:
     frame on another site. How to allow them: deploy/README.md."""
     asks = st.get_option("server.enableXsrfProtection")
     if asks and "Host" in st.context.headers and streamlit_internals.XSRF_COOKIE not in st.context.cookies:
-        words = say(
+        text = say(
             "Uploads do not work here: the browser blocks the cookie that they need, as it does for pages embedded in "
             "another site. Open this page in its own tab to upload a file."
         )
-        st.caption(f":material/info: {words}")
+        st.caption(f":material/info: {text}")
     return st.file_uploader(*arguments, **options)
 
 
@@ -186,15 +186,15 @@ def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str]
     visits = state.setdefault("visit_of_copy", {})
     newly = visits.get(name) != state.visit
     if name not in state or name in state.to_reread or (newly and state.linked):
-        kept = first()
+        choices = first()
     elif newly:
         sent = streamlit_internals.sent_widgets()
-        kept = state[name] | {key: _take_text(sent, key, state[name][key]) for key in typed}
+        choices = state[name] | {key: _take_text(sent, key, state[name][key]) for key in typed}
     else:
-        kept = {key: state.get(key, value) for key, value in state[name].items()}
+        choices = {key: state.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
-    state.update(kept)
-    state[name], visits[name] = kept, state.visit
+    state.update(choices)
+    state[name], visits[name] = choices, state.visit
     state.restored.add(name)
 
 
@@ -275,7 +275,7 @@ def text_of_lost_session(key: str, otherwise: str) -> str:
 
 def _take_text(sent: Sequence[Any], key: str, otherwise: str) -> str:
     """Return the text sent for the widget of this key, noted as typed, else `otherwise`. sent: states of widgets."""
-    text = next((one.string_value for one in sent if streamlit_internals.key_of(one) == key), otherwise)
+    text = next((widget.string_value for widget in sent if streamlit_internals.key_of(widget) == key), otherwise)
     if text != otherwise:
         st.session_state[f"written_{key}"] = text  # no callback is called for it
     return text

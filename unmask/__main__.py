@@ -38,11 +38,11 @@ examples:
 """
 
 
-def seconds(said: str) -> float:
+def seconds(text: str) -> float:
     """Parse a time limit in seconds. Raises ValueError or ArgumentTypeError, of which argparse makes a sentence."""
-    found = float(said)
+    found = float(text)
     if not 0 < found <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MAX_SECONDS:,}, got {said[:20]}")
+        raise argparse.ArgumentTypeError(f"expected more than 0 and at most {MAX_SECONDS:,}, got {text[:20]}")
     return found
 
 

@@ -155,7 +155,7 @@ class Analyses(HeadSource):
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, AblatedHeads((), attention=self.trace.name), before.target)
-        names = ", ".join(self.named(*place) for place in off.heads) or "no head"
+        names = ", ".join(self.named(*pair) for pair in off.heads) or "no head"
         was, now = (0.0 - some.log_probability for some in (before, found))  # 0.00 for a certain target, not -0.00
         change = f"{was:.2f} → {now:.2f} nats"
         line = f"{names} off ({way}): loss of {found.label} after {self._predicting[query]} {change}"
@@ -257,8 +257,8 @@ class Analyses(HeadSource):
         columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
         layers = [head_name(number) for number in _layer_numbers(model)]
         view = PatchView(values, layers, columns, unit, pair.measured(metric), ("A", "B"))
-        asked = " − ".join(f"“{model.label(one)}”" for one in (found, metric.instead_of) if one is not None)
-        line = f"{asked} after {self._predicting[query]}: {patch_sentence(view)}"
+        target = " − ".join(f"“{model.label(one)}”" for one in (found, metric.instead_of) if one is not None)
+        line = f"{target} after {self._predicting[query]}: {patch_sentence(view)}"
         axes = {"layer": _layer_numbers(model), "head": range(model.num_heads)}
         return table_picture(line, view, values, [tag("p", line), patch_grid(view), patch_table(view)], axes)
 
@@ -363,13 +363,13 @@ class Circuits:
         the later head first, minus the value for random matrices; NaN where the other head is not earlier."""
         found, layers = ov_qk.composition(self.model), _layer_numbers(self.model)
         kinds = zip(ov_qk.KINDS, found, strict=True)
-        said = [composition_sentence(some, kind, layers) for kind, some in kinds]
+        sentences = [composition_sentence(some, kind, layers) for kind, some in kinds]
         body: list[Markup] = []
-        for words, some in zip(said, found, strict=True):
+        for words, some in zip(sentences, found, strict=True):
             body += [tag("p", words), composition_table(some, layers=layers)]
         heads = range(self.model.num_heads)
         axes = {"input": ov_qk.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
-        return table_picture(f"{self.model.name}: {said[1]}", found, found, body, axes)
+        return table_picture(f"{self.model.name}: {sentences[1]}", found, found, body, axes)
 
     def _name(self, layer: int, head: int) -> str:
         return head_name(self.model.describe().layer_number("self", layer), head)

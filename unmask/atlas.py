@@ -39,7 +39,7 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
     """Measure every head over these texts. Raises what `check` raises, and ValueError if no text has two tokens."""
     check(model, masks)
     length = row_length(model)
-    begun = progress.begun(model, length)
+    begun = progress.new_progress(model, length)
     for _ in progress.measured_in_threads(model, in_units(iter(texts)), masks, length, begun):
         pass
     found = progress.atlas_from_progress(begun, model)
@@ -51,9 +51,9 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
 
     def html() -> str:
         rows = [[th("head"), th("called"), *(th(name, "number") for name in NAMES)]]
-        for place in np.ndindex(found.layers, found.heads):
-            shown = [td(amount(name, float(found.measure(name)[place])), "number") for name in NAMES]
-            rows.append([th(head_name(found.numbers[place[0]], place[1])), td(called(found, place)), *shown])
+        for head in np.ndindex(found.layers, found.heads):
+            shown = [td(amount(name, float(found.measure(name)[head])), "number") for name in NAMES]
+            rows.append([th(head_name(found.numbers[head[0]], head[1])), td(called(found, head)), *shown])
         return page(line, [summary(found, random=False), table(rows)])
 
     return AtlasPicture(line, found, numbers, html)

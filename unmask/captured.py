@@ -67,8 +67,9 @@ def capture(
 
     The module runs in eval mode and without gradients, and is left as it was. inputs: its arguments; a single list of
     ids is taken as one row, [1,T]. tokens: a label for each position, by default its number. row: the row of the batch.
-    Calls of other shapes than the most common one are left out, as the title says. Raises ValueError for anything but a
-    module, if it makes no such call, and for more than 1 GB of weights.
+    Calls of other shapes than the most common one are left out, as the title says. Of a call of three axes, [N,T,D], it
+    is one row of N, as one head, even if the module means heads; with enable_gqa they are heads. Raises ValueError
+    for anything but a module, if it makes no such call, and for more than 1 GB of weights.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
@@ -87,10 +88,11 @@ def capture(
     numbers = [number for number, call in enumerate(calls.found) if call["weights"].shape == shape]
     some = [calls.found[number] for number in numbers]
     left_out = f", {len(some)} of {len(calls.found)} attention calls" if len(some) < len(calls.found) else ""
+    one_head = f", row {row} of {calls.rows} in calls of three axes" if shape[0] == 1 < calls.rows else ""
     queries, keys = _labels(tokens, shape[1:])
     expect_weights([torch.from_numpy(call["weights"]) for call in some])
     return CapturedHeads(
-        f"{type(module).__name__}{left_out}",
+        f"{type(module).__name__}{left_out}{one_head}",
         np.stack([call["weights"] for call in some]),
         queries,
         keys,
@@ -143,11 +145,12 @@ def from_transformer_lens(
 
 class _Calls(TorchFunctionMode):
     """A mode that records what each call of F.scaled_dot_product_attention computes for a row. found: arrays by
-    name."""
+    name. rows: the most of a call of three axes."""
 
     def __init__(self, row: int) -> None:
         super().__init__()
         self.found: list[dict[str, np.ndarray]] = []
+        self.rows = 1
         self._row, self._cells = row, 0
 
     def __torch_function__(
@@ -175,7 +178,9 @@ class _Calls(TorchFunctionMode):
             raise ValueError(f"expected at most {MAX_CALLS} attention calls, got more")
         own = 3 if given.get("enable_gqa") else 2  # axes that are not broadcast
         rows = torch.broadcast_shapes(*(given[name].shape[:-own] for name in ARGUMENTS[:3]))
+        rows = rows or (1,) * (own - 2)  # [H,T,D] -> [1,H,T,D]
         given |= {name: given[name].expand(*rows, *given[name].shape[-own:]) for name in ARGUMENTS[:3]}
+        self.rows = max(self.rows, len(given["query"]) if given["query"].ndim == 3 else 1)
         q, k, v = (_of_row(given[name], self._row).float() for name in ARGUMENTS[:3])
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)

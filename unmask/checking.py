@@ -261,8 +261,8 @@ def _made_by(file: Path, name: str) -> nn.Module:
     """Return the module NAME of a Python file, or NAME's result. Raises CannotCheck, also for what its code raises."""
     if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
-    beside, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # a name that no package has
-    sys.path.insert(0, beside)  # as Python does for a file that it runs
+    folder, known = str(file.resolve().parent), str(file.resolve()).replace(".", "_")  # a name that no package has
+    sys.path.insert(0, folder)  # as Python does for a file that it runs
     module = sys.modules[known] = ModuleType(known)  # kept for its classes, which are looked up there
     module.__file__ = str(file)
     try:
@@ -274,11 +274,11 @@ def _made_by(file: Path, name: str) -> nn.Module:
         raise CannotCheck(f"{file.name} raised {why} where {name[:40]} was made") from error
     finally:
         with suppress(ValueError):  # the file may have changed it
-            sys.path.remove(beside)
+            sys.path.remove(folder)
     if not isinstance(made, nn.Module):
         raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
-    if beside not in sys.path:
-        sys.path.append(beside)  # its forward may import what is beside it too
+    if folder not in sys.path:
+        sys.path.append(folder)  # its forward may import what is beside it too
     return made
 
 

@@ -63,8 +63,8 @@ class DigitRun(Run):
         )
         line = f"{self.named(layer, head)} at {digits.name_of(pixel)}: attends {seen}"
 
-        def canvas(heard: bool = True) -> Canvas:
-            return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))
+        def canvas(picks: bool = True) -> Canvas:
+            return Canvas("pixels", head_packet(view, layer, head, largest(view), picks=picks))
 
         axes = {"token": [name_of(one, view.class_name) for one in range(len(weights))]}
-        return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas, axes=axes)
+        return Picture(line, view, weights, lambda: page(line, [canvas(picks=False)]), canvas, axes=axes)

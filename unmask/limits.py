@@ -30,5 +30,5 @@ def _more_tokens(model: Model) -> str:
     most = whole if isinstance(model, DecoderModel) else min(whole, model.most_cells)  # memory limits other models only
     if most > model.context:
         return f"unmask.load(…, tokens={most}) or UNMASK_TOKENS={most} reads up to {most:,}"
-    kept = f"Unmask keeps at most {TRACE_BYTES >> 20} MiB of queries, keys and values"
-    return kept if whole > model.context else ""
+    note = f"Unmask keeps at most {TRACE_BYTES >> 20} MiB of queries, keys and values"
+    return note if whole > model.context else ""

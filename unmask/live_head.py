@@ -14,7 +14,7 @@ class LiveHead:
     """
 
     def __init__(self, run: Any, layer: int, head: int) -> None:
-        self.run, self._place = run, (layer, head)
+        self.run, self._indices = run, (layer, head)
         self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
         if not run.masks.holds_in(layer, head):
             raise ValueError(f"expected a head that this run's masks apply to, got {run.named(layer, head)}")
@@ -23,7 +23,7 @@ class LiveHead:
     def _redraw(self, change: Any) -> None:
         strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
         self.run = self.run.under(replace(self.run.masks, drawn=strokes))
-        self.head.packet = self.run.head(*self._place).canvas().packet
+        self.head.packet = self.run.head(*self._indices).canvas().packet
         self.head.query = None  # the new picture has its own; a click on the former one is then a change
 
     def _repr_mimebundle_(self, **how: Any) -> Any:

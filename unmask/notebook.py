@@ -88,17 +88,17 @@ def load(
             raise ValueError(f"expected a name for a network alone, got {name!r:.80} for {str(model)!r:.80}")
         if gguf_file and str(model) in catalog.ENTRIES:
             raise ValueError(f"expected gguf_file with a repository or a folder, got one with {str(model)!r}")
-        asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
+        source = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": str(device), "precision": str(precision).removeprefix("torch."), "device_map": device_map}
         unset = {"device": "auto", "precision": "auto", "device_map": ""}
         chosen: dict[str, Any] = {name: value for name, value in own.items() if value != unset[name]}
         others = [name for name, value in chosen.items() if value not in ("cpu", "float32")]
         settings = Settings.of(given | chosen)
-        if others and catalog.ships(asked):
-            raise ValueError(f"expected no {others[0]} for {asked!r}, which is small: it runs in float32 on the CPU")
-        if (classifier := _classifier(asked)) and (others or tokens):
-            raise ValueError(f"expected no {[*others, 'tokens'][0]} for {asked!r}, which runs in float32 on the CPU")
-        return LoadedModel(classifier or catalog.load(asked, settings=settings))
+        if others and catalog.ships(source):
+            raise ValueError(f"expected no {others[0]} for {source!r}, which is small: it runs in float32 on the CPU")
+        if (classifier := _classifier(source)) and (others or tokens):
+            raise ValueError(f"expected no {[*others, 'tokens'][0]} for {source!r}, which runs in float32 on the CPU")
+        return LoadedModel(classifier or catalog.load(source, settings=settings))
     if tokenizer is None:
         got = type(model).__name__
         raise ValueError(f"expected a name, a folder, or a network with its tokenizer, got {got} alone")
@@ -241,9 +241,9 @@ class LoadedModel(Checkable, Circuits):
         if own:
             text = chat.rendered(self.model.name, own, pairs)
         else:
-            asked = self.model.name, Settings.from_environment(), pairs
+            arguments = self.model.name, Settings.from_environment(), pairs
             try:
-                text = _inspector().ask(Job(chat.render, asked))
+                text = _inspector().ask(Job(chat.render, arguments))
             except (TooSlow, LostTwice):
                 why = f"{self.model.name}: its chat template takes too long, or too much memory"
                 raise ValueError(why) from None

@@ -72,8 +72,8 @@ class Picture:
         """Return its numbers, a row for each: its labels, by the name of each axis, and its value."""
         import pandas as pd
 
-        places = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
-        return pd.DataFrame({"value": self.numbers.ravel()}, index=places).reset_index()
+        index = pd.MultiIndex.from_product([list(some) for some in self.axes.values()], names=list(self.axes))
+        return pd.DataFrame({"value": self.numbers.ravel()}, index=index).reset_index()
 
     def file(self, kind: str = "html") -> bytes:
         """Return a file's content: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""
@@ -228,8 +228,8 @@ class ShownHeads:
     @property
     def where(self) -> dict[str, Any]:
         """The fields of a packet: the query, the positions of the shown queries, whether the keys are another text."""
-        among = self.part.first, self.part.first + len(self.part.queries)
-        return {"query": self.query, "among": among, "across": self.across}
+        span = self.part.first, self.part.first + len(self.part.queries)
+        return {"query": self.query, "among": span, "across": self.across}
 
     @property
     def row(self) -> HeadView:
@@ -259,8 +259,8 @@ def head_picture(
     most = weight_text(np.abs(weights).max(initial=0.0))
     rows = layer_count if axes else query_count
     size = f"{rows(weights.shape[0])} × {key_count(weights.shape[1])}"
-    said = {"arcs": size, "change": f"largest change {most}"}.get(form, f"{size}, largest weight {most}")
-    line = f"{heads.name}: {said}"
+    summary = {"arcs": size, "change": f"largest change {most}"}.get(form, f"{size}, largest weight {most}")
+    line = f"{heads.name}: {summary}"
 
     def canvas() -> Canvas:
         if form == "tokens":

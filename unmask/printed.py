@@ -35,7 +35,7 @@ FORMS: dict[str, Form] = {
         lambda heads: [*words.lines_caption(least_line(heads.part)), heads.left_out],
     ),
     "chart": (chart_picture, lambda _: []),
-    "image": (image_picture, lambda lit: [image_attention_sentence(lit), mapping_note(lit)]),
+    "image": (image_picture, lambda view: [image_attention_sentence(view), mapping_note(view)]),
     "overview": (
         lambda paper, of: all_heads_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
         lambda of: words.all_heads_caption(of[1], of[0].blocked),

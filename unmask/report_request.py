@@ -104,7 +104,7 @@ def _numbers(run: Run) -> ReportNumbers:
 def run_of(args: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """Return the run, and the heads to select first. Raises ValueError and OSError with a sentence."""
     check_on_this_machine(args.model, args.download)
-    heads, loaded = [head_of(said) for said in args.head], load(args.model)
+    heads, loaded = [head_of(head) for head in args.head], load(args.model)
     masks = masks_of(args.masks)
     return loaded.run(args.text, masks=masks, target=args.target, image=args.image).merged(args.by), heads
 
@@ -132,28 +132,28 @@ def check_on_this_machine(name: str, download: bool) -> None:
         raise NotAvailable(f"{name} {why}: {size / 1e6:,.0f} MB; --download fetches them")
 
 
-def masks_of(said: str | None) -> dict | None:
+def masks_of(text: str | None) -> dict | None:
     """Parse the fields of a MaskSpec: "causal,padding" turns these on and others off; "none" turns all off; JSON sets
     some fields, with the others as in training."""
-    if said is None:
+    if text is None:
         return None
-    if said.lstrip().startswith("{"):
-        MaskSpec.from_json(said)  # raises for anything else
-        fields: dict = json.loads(said)
+    if text.lstrip().startswith("{"):
+        MaskSpec.from_json(text)  # raises for anything else
+        fields: dict = json.loads(text)
         return fields
-    names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
+    names = [] if text.strip() == "none" else [name.strip() for name in text.split(",")]
     if not set(names) <= {*NATIVE}:
         kinds = f'{", ".join(NATIVE)}, none alone, or JSON such as {{"sliding": 4}}'
-        raise ValueError(f"expected masks out of {kinds}, got {said!r:.80}")
+        raise ValueError(f"expected masks out of {kinds}, got {text!r:.80}")
     return json.loads(OFF.to_json()) | dict.fromkeys(names, True)
 
 
-def head_of(said: str) -> tuple[int, int]:
+def head_of(text: str) -> tuple[int, int]:
     """Parse a head: "4,0" is layer 4, head 0."""
     try:
-        layer, head = map(int, said.split(","))
+        layer, head = map(int, text.split(","))
     except ValueError:
-        raise ValueError(f"expected a head as L,H, 4,0 for example, got {said!r}") from None
+        raise ValueError(f"expected a head as L,H, 4,0 for example, got {text!r}") from None
     return layer, head
 
 

@@ -344,13 +344,13 @@ class Run(Analyses, Checkable):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
         found = changes(self.trace, other.trace, self.row, other.row, self.by)
-        layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
+        layer, head = (int(index) for index in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every, parts = (run.all_heads([(layer, head)]) for run in (self, other))
         drawn = replace(
             every,
             thumbnails=found.thumbnails,
             blocked=every.blocked & parts.blocked,
-            heads={place: changed(view, parts.heads[place]) for place, view in every.heads.items()},
+            heads={index: changed(view, parts.heads[index]) for index, view in every.heads.items()},
             notes=(),
             measures={},
         )
@@ -371,12 +371,12 @@ class Run(Analyses, Checkable):
         future, padding = self.survey.future, self.survey.padding
         names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
         each = [(name, mean_share(shares)) for name, shares in (("later tokens", future), ("padding", padding))]
-        said = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
-        line = f"{self.merged('tokens').title}: {', '.join(said) or 'no token attends to anything'}"
+        parts = [f"{percent(share)} of all attention on {name}" for name, share in each if not math.isnan(share)]
+        line = f"{self.merged('tokens').title}: {', '.join(parts) or 'no token attends to anything'}"
         numbers = np.stack([future, padding])
         axes = {"on": ["later tokens", "padding"], **self.axes_of(future)}
         grids = [leak_grid(future, names, "later tokens"), leak_grid(padding, names, "padding")]
-        html = partial(page, line, grids if said else [tag("p", line)])
+        html = partial(page, line, grids if parts else [tag("p", line)])
         return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:

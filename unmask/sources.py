@@ -212,18 +212,18 @@ class GivenHeads(HeadSource):
     def view(self, layer: int, head: int) -> HeadView:
         """Return one head as arrays with its labels; scores that are not known are NaN."""
         layers, heads = self.weights.shape[:2]
-        place = index("layer", layer, layers, numbers=self.numbers), index("head", head, heads)
-        weights = self.weights[place]
-        scores = np.full_like(weights, np.nan) if self.scores is None else self.scores[place]
-        view = HeadView(weights, scores, self.masks_of(*place), self.queries, self.keys)
+        pair = index("layer", layer, layers, numbers=self.numbers), index("head", head, heads)
+        weights = self.weights[pair]
+        scores = np.full_like(weights, np.nan) if self.scores is None else self.scores[pair]
+        view = HeadView(weights, scores, self.masks_of(*pair), self.queries, self.keys)
         return view if self._groups is None else merged(view, *self._groups)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         small = thumbnails(self.numpy())
         nothing, shown = np.zeros(self.weights.shape[2:], bool), np.zeros(small.shape, bool)
-        for place in np.ndindex(small.shape[:2]):
-            closed = np.any([nothing, *self.masks_of(*place).values()], axis=0)
-            shown[place] = blocked_thumbnail(merged_blocked(closed, self._groups), *small.shape[2:])
+        for head in np.ndindex(small.shape[:2]):
+            closed = np.any([nothing, *self.masks_of(*head).values()], axis=0)
+            shown[head] = blocked_thumbnail(merged_blocked(closed, self._groups), *small.shape[2:])
         return small, shown
 
     def __repr__(self) -> str:

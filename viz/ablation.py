@@ -59,14 +59,14 @@ class EffectsView:
         return max(self.ranked(), key=lambda head: abs(self.effects[head]))
 
 
-def sentence(names: Sequence[str], way: str, asked: PredictionTarget, before: float, after: float) -> str:
+def sentence(names: Sequence[str], way: str, prediction: PredictionTarget, before: float, after: float) -> str:
     """Say what turning heads off does, as HTML. names: of these heads. way: how they are turned off, in words. before,
     after: the target's log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     heads = say_all(names) if len(names) <= MAX_NAMED else say("{count} heads", count=len(names))
-    about = {"heads": heads, "way": way, "position": asked.position, "nats": signed(before - after, 2)}
-    about |= {"target": escape(asked.target), "query": escape(asked.query)}
+    about = {"heads": heads, "way": way, "position": prediction.position, "nats": signed(before - after, 2)}
+    about |= {"target": escape(prediction.target), "query": escape(prediction.query)}
     return say(CHANGE, **_chances(before, after), **about)
 
 
@@ -78,10 +78,10 @@ def _chances(before: float, after: float) -> dict[str, str]:
     return next((pair for pair in pairs if changed and pair["before"] != pair["after"]), pairs[0])
 
 
-def target_description(asked: PredictionTarget) -> str:
+def target_description(target: PredictionTarget) -> str:
     """Say which token is measured, as Markdown without any text from the user."""
     return (
-        say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
+        say("the token that follows in the text") if target.follows else say("the most likely token with all heads on")
     )
 
 
@@ -111,7 +111,7 @@ def ranking_sentence(view: EffectsView) -> str:
     ranked = view.ranked()
     if not ranked:
         return ""
-    sizes = np.array([abs(view.effects[place]) for place in ranked])
+    sizes = np.array([abs(view.effects[head]) for head in ranked])
     strongest = view.strongest()
     measured = say("Turned off one at a time: {count} of {total} heads.", count=len(ranked), total=view.effects.size)
     if max(sizes) < NOTICED:

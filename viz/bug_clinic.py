@@ -76,23 +76,23 @@ def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     if math.isnan(finding.amount):
         why = say("nothing was computed") if finding.error else say("needs {what}", what=say(law.needs))
         return tag(element, text, title=why)
-    said = join([swatch(BROKEN if finding.broken else HELD), tag("b", text) if finding.broken else text])
-    return tag(element, said, style="white-space:normal" if finding.error else "")
+    content = join([swatch(BROKEN if finding.broken else HELD), tag("b", text) if finding.broken else text])
+    return tag(element, content, style="white-space:normal" if finding.error else "")
 
 
 def difference_sentence(
-    apart: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True
+    diff: "HeatmapDifference", one: str, other: str, shown: HeadView, *, same_tokens: bool = True
 ) -> str:
     """Say in a sentence how two heatmaps differ; `one` and `other` name them. shown: the other one's view, for labels.
     same_tokens: whether a row stands for the same token in both."""
-    if not apart.feature:
-        query, key = apart.cell
-        about = {"query": query, "key": key, "one": apart.one, "there": one, "other": apart.other, "here": other}
+    if not diff.feature:
+        query, key = diff.cell
+        about = {"query": query, "key": key, "one": diff.one, "there": one, "other": diff.other, "here": other}
         about |= {"looker": shown.queries[query], "looked": shown.keys[key]}
         if not same_tokens:
             return say("the weight in row {query} and column {key} (“{looker}” and “{looked}” {here}) is {one:.2f} "
                        "{there}, and {other:.2f} {here}.", **about)  # fmt: skip
         return say("query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and "
                    "{other:.2f} {here}.", **about)  # fmt: skip
-    words, write = FEATURES[apart.feature]
-    return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)
+    words, write = FEATURES[diff.feature]
+    return say(words, one=write(diff.one), there=one, other=write(diff.other), here=other)

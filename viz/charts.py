@@ -75,8 +75,8 @@ def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) 
 
 def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers", **look: Any) -> Part:
     """Return a trace of points, or of a line through them. hover: the tooltip's template; "" for no tooltip."""
-    said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
-    return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
+    tooltip = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | tooltip | look
 
 
 def layers_grid(
@@ -135,10 +135,10 @@ def two_masks(view: HeadView) -> Part:
     return layout | {"margin": margin_of(view.queries, view.keys, step=view.step) | {"autoexpand": False}}
 
 
-def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
+def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, axis: str = "") -> Part:
     """Return a heatmap trace of the cells in `shown`, bool [Q,K], in one colour. words: their tooltip."""
     look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
-    return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
+    return cells(view, np.where(shown, 0.0, np.nan), name, words, axis) | look
 
 
 def coloured_cells(

@@ -69,14 +69,14 @@ def profile_sentence(profile: np.ndarray) -> str:
     )
 
 
-def strongest(found: np.ndarray, most: int | None = None) -> list[Pair]:
-    """Return the pairs of found [L,H,L,H] above what random matrices give, the strongest first. most: limit."""
+def strongest(found: np.ndarray, limit: int | None = None) -> list[Pair]:
+    """Return the pairs of found [L,H,L,H] above what random matrices give, the strongest first. limit: of them."""
     values = found.ravel()
-    places = np.flatnonzero(values > 0)  # leaves NaN out
-    if most is not None and len(places) > most:  # faster than sorting all
-        places = places[values[places] >= np.partition(values[places], -most)[-most]]
-    places = places[np.argsort(-values[places], kind="stable")][:most]
-    return [tuple(place) for place in np.transpose(np.unravel_index(places, found.shape)).tolist()]
+    indices = np.flatnonzero(values > 0)  # leaves NaN out
+    if limit is not None and len(indices) > limit:  # faster than sorting all
+        indices = indices[values[indices] >= np.partition(values[indices], -limit)[-limit]]
+    indices = indices[np.argsort(-values[indices], kind="stable")][:limit]
+    return [tuple(index) for index in np.transpose(np.unravel_index(indices, found.shape)).tolist()]
 
 
 def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
@@ -181,10 +181,10 @@ class PatchView:
 
     def ranked(self) -> list[tuple[int, int]]:
         """Return all cells, the patch with the largest absolute effect first."""
-        return sorted(np.ndindex(self.values.shape), key=lambda place: -abs(self.values[place]))
+        return sorted(np.ndindex(self.values.shape), key=lambda cell: -abs(self.values[cell]))
 
-    def name(self, place: tuple[int, int]) -> str:
-        return f"{self.rows[place[0]]} {self.columns[place[1]]}"
+    def name(self, cell: tuple[int, int]) -> str:
+        return f"{self.rows[cell[0]]} {self.columns[cell[1]]}"
 
 
 def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
@@ -198,12 +198,12 @@ def patch_table(view: PatchView) -> Markup:
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
     of_way = th(say("of {given} − {taking}", given=given, taking=taking), "number")
     rows = [[th(say("from {given}", given=given)), th(view.unit, colspan=2), *spread, of_way]]
-    for place in ranked:
-        value = float(view.values[place])
+    for cell in ranked:
+        value = float(view.values[cell])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
-        over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
+        over = [] if view.spread is None else [td(fixed(float(view.spread[cell]), 3), "number")]
         share = td(whole_percent(value / way) if abs(way) > MIN_RUN_DIFFERENCE * most else "–", "number")
-        rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
+        rows.append([td(view.name(cell)), td(signed(value), "number"), bar, *over, share])
     return table(rows)
 
 

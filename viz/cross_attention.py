@@ -83,7 +83,7 @@ def outputs_table(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     now, standard: [N], 0 to 1; standard is None if no mask is lifted. step: the chosen one, which is framed.
     """
     framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
-    boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
+    boxes = [td(output, "token", **(framed if index == step else {})) for index, output in enumerate(outputs)]
     rows = [(say("probability"), now)] if standard is None else [(say("now"), now), (say("standard masks"), standard)]
     lines = [[th(say("writes")), *boxes]]
     for name, row in rows:
@@ -101,7 +101,7 @@ table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.
 </style>""")
 
 
-def _places(count: int) -> np.ndarray:
+def _centres(count: int) -> np.ndarray:
     """Return the centres of `count` equal parts of the range from 0 to 1."""
     return (np.arange(count) + 0.5) / count
 
@@ -109,7 +109,7 @@ def _places(count: int) -> np.ndarray:
 def _lines_of(found: Alignment, step: int) -> list[Part]:
     """Return the lines of the largest weights of a step; their opacity is the weight."""
     row, chosen = found.weights[step], step == found.step
-    above, below = _places(len(found.source)), _places(len(found.outputs))
+    above, below = _centres(len(found.source)), _centres(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:MAX_LINES_PER_STEP]
     colour, width = (NOW, 3) if chosen else (STANDARD, 2)
     ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
@@ -123,39 +123,39 @@ def _row(found: Alignment) -> Part:
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
     padding, halted = say(" (padding)"), say("blocked")
-    said = [
+    texts = [
         f"{name}{padding if pad else ''}<br>{halted if stop else say('weight {weight}', weight=weight_text(weight))}"
         for name, pad, stop, weight in zip(position_names(found.source), found.padding, blocked, weights, strict=True)
     ]
-    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
-    return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
+    row = bars(_centres(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
+    return row | {"customdata": texts, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
 
 
 def _outputs(found: Alignment) -> Part:
     """Return a point above each output whose tooltip has its probability and what it attends to most."""
-    said = []
+    texts = []
     for step, output in enumerate(found.outputs):
         key = found.heaviest(step)
         looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
         about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
-        said.append(say(STEP, step=step + 1, **about, **looks))
-    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(said))]}
-    points = scatter(_places(len(said)), np.zeros(len(said), np.float32), "outputs", "%{customdata}", marker=marker)
-    return points | {"cliponaxis": False, "customdata": said, "xaxis": "x2", "yaxis": "y"}
+        texts.append(say(STEP, step=step + 1, **about, **looks))
+    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(texts))]}
+    points = scatter(_centres(len(texts)), np.zeros(len(texts), np.float32), "outputs", "%{customdata}", marker=marker)
+    return points | {"cliponaxis": False, "customdata": texts, "xaxis": "x2", "yaxis": "y"}
 
 
 def _labels(labels: list[str], chosen: int | None) -> Part:
-    places = _places(len(labels))
+    centres = _centres(len(labels))
     every = math.ceil(len(labels) / MAX_LABELS)
-    shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
+    shown = [index for index in range(len(labels)) if index % every == 0 or index == chosen]
     letters = all(len(label) <= 2 for label in labels)
     short = letters or len(labels) <= 12
-    texts = [escaped(shortened(labels[place], LONGEST_TICK)) for place in shown]
+    texts = [escaped(shortened(labels[index], LONGEST_TICK)) for index in shown]
     if chosen is not None:
         texts[shown.index(chosen)] = f"<b>{texts[shown.index(chosen)]}</b>"
     return {
         "tickmode": "array",
-        "tickvals": [float(places[place]) for place in shown],
+        "tickvals": [float(centres[index]) for index in shown],
         "ticktext": texts,
         "tickangle": 0 if short else -90,
         # on a phone twelve labels of "<end>" in 14 pixels fit
@@ -284,12 +284,12 @@ def verdict(answer: WrittenAnswer) -> Markup:
         "This answer as a whole has a probability of {chance}; its least certain character is {at}, with {least}."
     )
     chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
-    said = [_judged(answer), filled(sure, at=answer.at, **chances)]
+    parts = [_judged(answer), filled(sure, at=answer.at, **chances)]
     if answer.lifted:
         words = say("{masks}, when it writes on its own, it writes <b>{wrote}</b>, {judged}.")
         now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
-        said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
-    return paragraph(Markup(together(said)))
+        parts.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
+    return paragraph(Markup(together(parts)))
 
 
 def _judged(answer: WrittenAnswer) -> Markup:

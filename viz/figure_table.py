@@ -61,8 +61,8 @@ def _titles(plain: Part, grids: list[Part]) -> list[str]:
     bold = [text for text in above if text.startswith("<b>")]
     if len(bold) == len(grids):
         return bold
-    beside = [trace.get("colorbar", {}).get("title", "") for trace in grids]
-    return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in beside]
+    titles = [trace.get("colorbar", {}).get("title", "") for trace in grids]
+    return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in titles]
 
 
 def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> FigureTable:
@@ -107,9 +107,9 @@ def measures_tables(
 
 def _named(trace: Part, layout: Part) -> FigureTable:
     """Return a table of named points: the coordinates of each."""
-    places = np.stack([values(trace[axis]) for axis in "xy"], 1)
+    coordinates = np.stack([values(trace[axis]) for axis in "xy"], 1)
     axes = [layout.get(f"{axis}axis", {}).get("title", {}).get("text", axis) for axis in "xy"]
-    return grid(places, list(map(_plain, trace["text"])), axes)
+    return grid(coordinates, list(map(_plain, trace["text"])), axes)
 
 
 def _columns(traces: list[Part], layout: Part) -> FigureTable:
@@ -126,7 +126,7 @@ def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Seq
     import pandas as pd
 
     index, found = list(rows[:MAX_ROWS]), list(columns[:MAX_COLUMNS])
-    names = [name if name not in found[:place] else f"{name} ({place})" for place, name in enumerate(found)]
+    names = [name if name not in found[:number] else f"{name} ({number})" for number, name in enumerate(found)]
     shown, every = {"rows": len(index), "columns": len(found)}, {"all_rows": len(rows), "all_columns": len(columns)}
     words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")
     left_out = "" if [*shown.values()] == [*every.values()] else say(words, **shown, **every)
@@ -148,7 +148,7 @@ def _axis(trace: Part, letter: str) -> str:
 
 def _words(some: Any, size: int = 0) -> list[str]:
     """Return axis labels as plain text; if there are none, the numbers from 0 to size - 1."""
-    return [str(place) for place in range(size)] if some is None else list(map(_number, values(some).tolist()))
+    return [str(index) for index in range(size)] if some is None else list(map(_number, values(some).tolist()))
 
 
 def _plain(text: str) -> str:

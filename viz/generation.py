@@ -45,7 +45,7 @@ class WritingScene:
     """The state that the page's sentence describes.
 
     query, key: position and label of the chosen row and of the key with its largest weight, `weight`, in the head
-    `name`, one of `heads`. place: the index of the chosen generated token, from 0; None for the next one. chosen: that
+    `name`, one of `heads`. index: of the chosen generated token, from 0; None for the next one. chosen: that
     token. left: how many tokens of the `vocabulary` may be sampled. sampling: how it is sampled.
     """
 
@@ -54,7 +54,7 @@ class WritingScene:
     query: tuple[int, str]
     key: tuple[int, str]
     weight: float
-    place: int | None
+    index: int | None
     chosen: Chance
     left: int
     vocabulary: int
@@ -95,15 +95,15 @@ def sentence(scene: WritingScene) -> Markup:
     greedy, by_chance = N_("temperature 0 gives"), N_("temperature {temperature:g} and seed {seed} give")
     temperature, seed = scene.sampling.temperature, scene.sampling.seed
     drawn = say(by_chance if temperature else greedy, seed=seed, temperature=temperature)
-    told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
+    template = say(NEXT_TOKEN if scene.index is None else CHOSEN)
     named = {"heads": scene.heads, "drawn": drawn, "token": scene.chosen.label, "chances": chances}
-    return Markup(together([row, filled(told, **named)]))
+    return Markup(together([row, filled(template, **named)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
     """Return the text so far: generated tokens are highlighted and have their probabilities in tooltips; position
     `newest` is framed."""
-    pieces = join(_token(place, token, place == newest) for place, token in enumerate(tokens))
+    pieces = join(_token(position, token, position == newest) for position, token in enumerate(tokens))
     return tag("div", tag("p", pieces, class_="writing", translate="no"), class_="writing-box")  # scrolled to its end
 
 
@@ -127,10 +127,10 @@ def chances_head(what: str) -> Markup:
     return tag("div", join([tag("b", what), *shares, tag("span", class_="bars")]), class_="chance head")  # not shown
 
 
-def _token(place: int, token: Token, newest: bool) -> Markup:
+def _token(position: int, token: Token, newest: bool) -> Markup:
     label = token.label
     shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
-    title, kind = f"{place}: {label}", "prompt"
+    title, kind = f"{position}: {label}", "prompt"
     if token.probability is not None:
         kind, words = "written", N_("{token}, {chance} by the model")
         if token.by_hand:

@@ -74,13 +74,13 @@ def comparison_figure(
         | heatmap.axes(view, "3", tokens=False)
     )
     layout["xaxis"]["domain"] = [0, 1 / WIDE]
-    for place, domain in (("2", [1 - SMALL, 1]), ("3", [0, SMALL])):
-        layout[f"xaxis{place}"] |= {"domain": [1 - SMALL / WIDE, 1], "matches": "x"}
-        layout[f"yaxis{place}"] |= {"domain": domain, "matches": "y"}
+    for axis, domain in (("2", [1 - SMALL, 1]), ("3", [0, SMALL])):
+        layout[f"xaxis{axis}"] |= {"domain": [1 - SMALL / WIDE, 1], "matches": "x"}
+        layout[f"yaxis{axis}"] |= {"domain": domain, "matches": "y"}
     layout["images"] = (
         heatmap.hatching(view.blocked, dark=dark)
-        + heatmap.hatching(other.blocked, dark=dark, place="2")
-        + _hatching_of(change, other, dark=dark, place="3")
+        + heatmap.hatching(other.blocked, dark=dark, axis="2")
+        + _hatching_of(change, other, dark=dark, axis="3")
     )
     corners = ((0, 1), (1 - SMALL / WIDE, 1), (1 - SMALL / WIDE, SMALL))
     layout["annotations"] += heatmap.empty_notes(other, "2")
@@ -109,7 +109,7 @@ def difference_figure(
         _change(now, standard, view.any_blocked() & other.any_blocked()),
         with_shared_labels(other, view),
     )
-    images = _hatching_of(change, other, dark=dark, place="")
+    images = _hatching_of(change, other, dark=dark, axis="")
     layout = _layout(view, query) | heatmap.axes(view) | {"annotations": [], "images": images}
     return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
@@ -124,22 +124,22 @@ def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
     reduced size that are blocked in both; they become NaN."""
     change, step = now.weights - standard.weights, step_of(now)
     if step > 1:
-        most, least = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
-        change = np.where(most >= -least, most, least)
+        highest, lowest = reduced(change, step, np.maximum, 0.0), reduced(change, step, np.minimum, 0.0)
+        change = np.where(highest >= -lowest, highest, lowest)
     return np.where(both, np.nan, change).astype(np.float32)
 
 
-def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> heatmap.Part:
+def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, axis: str, **where: Any) -> heatmap.Part:
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
     hover = heatmap.tooltip(say("change {change}", change="%{z:+.4f}"))
     bar = {"colorbar": heatmap.colour_bar(say("change"), **where)}
-    return heatmap.cells(view, change, "difference", hover, place) | symmetric_colours(reach, dark) | bar
+    return heatmap.cells(view, change, "difference", hover, axis) | symmetric_colours(reach, dark) | bar
 
 
-def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:
+def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, axis: str) -> list[heatmap.Part]:
     """Return the hatching of the cells that are blocked in both views."""
     both = {name: mask & np.isnan(change) for name, mask in standard.blocked.items()}
-    return heatmap.hatching(both, dark=dark, place=place)
+    return heatmap.hatching(both, dark=dark, axis=axis)
 
 
 def _beside(x: float, top: float, tall: float) -> heatmap.Part:

@@ -126,15 +126,15 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
     return figure(traces, layout)
 
 
-def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:
-    """Return a trace of the head's weights on the axes x{place}, y{place}, colours 0 to zmax; blocked cells are gaps.
+def weights_trace(view: HeadView, zmax: float, axis: str = "", **bar: Any) -> Part:
+    """Return a trace of the head's weights on the axes x{axis}, y{axis}, colours 0 to zmax; blocked cells are gaps.
 
     bar: the position of the colour bar; without it there is none.
     """
     weights = np.where(view.any_blocked(), np.nan, view.weights)
     words = N_("weight {weight}") if view.step == 1 else N_("largest weight {weight}")  # of a patch of cells
     hover = tooltip(say(words, weight="%{z:.4f}"), _score(view, "%{customdata:.3f}"))
-    return cells(view, weights, "weights", hover, place) | {
+    return cells(view, weights, "weights", hover, axis) | {
         "zmin": 0,
         "zmax": zmax,
         "colorscale": SEQUENTIAL_SCALE,
@@ -144,7 +144,7 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
     }
 
 
-def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
+def blocked_traces(view: HeadView, axis: str = "") -> list[Part]:
     """Return an invisible trace over the blocked cells whose tooltips name the masks; [] if no cell is blocked.
 
     It must come before traces with gaps at these cells, since plotly shows the tooltip of the last trace.
@@ -152,42 +152,42 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
     if not view.any_blocked().any():
         return []
     words, text = reasons(view)
-    trace = cells(view, view.scaled, "blocked", tooltip(words, _score(view, "%{z:.3f}")), place)
+    trace = cells(view, view.scaled, "blocked", tooltip(words, _score(view, "%{z:.3f}")), axis)
     return [trace | {"colorscale": CLEAR, "showscale": False, "text": text}]
 
 
-def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
-    """Return a heatmap trace of z [R,C] on the axes x{place}, y{place}; cells that are NaN have no tooltip. x, y: names
+def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, axis: str = "") -> Part:
+    """Return a heatmap trace of z [R,C] on the axes x{axis}, y{axis}; cells that are NaN have no tooltip. x, y: names
     of columns and rows. hover: the tooltip's template."""
-    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
+    axes = {"xaxis": "x" + axis, "yaxis": "y" + axis, "x": x, "y": y}
     look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
     return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
 
 
-def cells(view: HeadView, z: np.ndarray, name: str, hover: str, place: str = "") -> Part:
+def cells(view: HeadView, z: np.ndarray, name: str, hover: str, axis: str = "") -> Part:
     """Return a heatmap trace of z [Q,K] over the view's queries and keys."""
-    return heat(z, name=name, hover=hover, place=place, **axis_names(view))
+    return heat(z, name=name, hover=hover, axis=axis, **axis_names(view))
 
 
-def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> list[Part]:
+def hatching(blocked: dict[str, np.ndarray], *, dark: bool, axis: str = "") -> list[Part]:
     """Return at most one layout image, which hatches blocked cells, gaps in the heatmap above it. blocked: bool [Q,K]
     by mask."""
     if not any(mask.any() for mask in blocked.values()):
         return []
     rows, columns = next(iter(blocked.values())).shape
-    source = data_uri(hatch_png(blocked, dark, SMALL if place else LARGE))
-    where = {"xref": "x" + place, "yref": "y" + place, "x": -0.5, "y": -0.5, "sizex": columns, "sizey": rows}
+    source = data_uri(hatch_png(blocked, dark, SMALL if axis else LARGE))
+    where = {"xref": "x" + axis, "yref": "y" + axis, "x": -0.5, "y": -0.5, "sizex": columns, "sizey": rows}
     return [{"source": source, "sizing": "stretch", "layer": "below", **where}]
 
 
-def empty_notes(view: HeadView, place: str = "") -> list[Part]:
+def empty_notes(view: HeadView, axis: str = "") -> list[Part]:
     """Return annotations on the rows without an allowed key."""
     rows, columns = view.weights.shape
     return [
         {
             "text": say("nothing to attend to") if last > first or rows <= MAX_TICKS else say("nothing"),
-            "xref": "x" + place,
-            "yref": "y" + place,
+            "xref": "x" + axis,
+            "yref": "y" + axis,
             "x": (columns - 1) / 2,
             "y": (first + last) / 2,
             "showarrow": False,
@@ -234,18 +234,18 @@ def margin(
     return palette.margin(rows.values(), columns.values(), LABEL_SIZE)
 
 
-def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, Part]:
+def axes(view: HeadView, axis: str = "", *, tokens: bool = True) -> dict[str, Part]:
     """Return axes with the first query on top. tokens: whether they have tokens, titles and square cells."""
-    x = AXIS | {"anchor": "y" + place, "constraintoward": "left"}
-    y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
+    x = AXIS | {"anchor": "y" + axis, "constraintoward": "left"}
+    y = AXIS | {"anchor": "x" + axis, "constraintoward": "top", "autorange": "reversed"}
     if tokens:  # axes that match these inherit the rest: plotly cannot make both square
-        square = {"constrain": "domain", "scaleanchor": "x" + place}
+        square = {"constrain": "domain", "scaleanchor": "x" + axis}
         query, key = axis_titles(view)
         x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, key, view.first_key, view.step)
         y |= square | _ticks(view.queries, query, view.first, view.step)
     else:
         x["showticklabels"] = y["showticklabels"] = False
-    return {f"xaxis{place}": x, f"yaxis{place}": y}
+    return {f"xaxis{axis}": x, f"yaxis{axis}": y}
 
 
 def axis_titles(view: HeadView) -> tuple[str, str]:
@@ -269,10 +269,10 @@ def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
 def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
     """Return the label of each row or column that has one, by its index."""
     every = math.ceil(len(labels) / (MAX_TICKS if step == 1 else MAX_TICKS // 3))
-    places = range(0, len(labels), every)
+    indices = range(0, len(labels), every)
     if every == 1 and step == 1:
-        return {place: shortened(labels[place], LONGEST_TICK) for place in places}
-    return {place: f"{place * step + first} {shortened(labels[place], LONGEST_TICK)}" for place in places}
+        return {index: shortened(labels[index], LONGEST_TICK) for index in indices}
+    return {index: f"{index * step + first} {shortened(labels[index], LONGEST_TICK)}" for index in indices}
 
 
 def tooltip(*lines: str) -> str:
@@ -296,16 +296,16 @@ def _score(view: HeadView, shown: str) -> str:
 def _names(labels: list[str], first: int, step: int, positions: int) -> list[str]:
     starts = range(first, first + len(labels) * step, step)
     ends = [start if step == 1 else min(start + step, first + positions) - 1 for start in starts]
-    places = [f"{start}–{end}" if end > start else str(start) for start, end in zip(starts, ends, strict=True)]
-    return [f"{place}: {escaped(label)}" for place, label in zip(places, labels, strict=True)]
+    numbers = [f"{start}–{end}" if end > start else str(start) for start, end in zip(starts, ends, strict=True)]
+    return [f"{number}: {escaped(label)}" for number, label in zip(numbers, labels, strict=True)]
 
 
-def frames(view: HeadView, query: int | None, *places: str) -> list[Part]:
-    """Return layout shapes: a frame around the row of a query in each picture of the view. places: the pictures' axes.
+def frames(view: HeadView, query: int | None, *axes: str) -> list[Part]:
+    """Return layout shapes: a frame around the row of a query in each picture of the view. axes: the pictures' axes.
 
     Empty if the query is None or not among the view's rows. query: its position.
     """
     if query is None or not 0 <= (row := (query - view.first) // view.step) < len(view.queries):
         return []
     side = {"type": "rect", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row + 0.5, "line": {"color": MARK, "width": 1.5}}
-    return [side | {"xref": f"x{place} domain", "yref": f"y{place}"} for place in places]
+    return [side | {"xref": f"x{axis} domain", "yref": f"y{axis}"} for axis in axes]

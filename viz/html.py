@@ -64,8 +64,8 @@ def signs(labels: Iterable[str]) -> str:
     """Explain the signs that occur in these labels; "" if there are none."""
     text = "".join(labels)
     seen = ((re.search(sign, text), meaning) for sign, meaning in SIGNS.items())
-    said = [say(meaning, sign=found[0]) for found, meaning in seen if found]
-    return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
+    clauses = [say(meaning, sign=found[0]) for found, meaning in seen if found]
+    return say("{clauses}.", clauses=listed(clauses, N_("; "))) if clauses else ""
 
 
 def letters(text: str) -> int:
@@ -88,9 +88,9 @@ def escaped(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def filled(sentence: str, **places: object) -> Markup:
-    """Fill the {places} of a sentence that is trusted HTML; values are escaped unless they are Markup."""
-    return Markup(sentence).format(**places)
+def filled(sentence: str, **values: object) -> Markup:
+    """Fill the {placeholders} of a sentence that is trusted HTML; values are escaped unless they are Markup."""
+    return Markup(sentence).format(**values)
 
 
 def paragraph(words: str, kind: str = "sentence") -> Markup:

@@ -73,15 +73,15 @@ def images_packet(
     component unchanged: picture, a URI; smooth, whether to interpolate it; names of patches; head, a row of with_means;
     word, the index of the selected one, S for none; changed, for each word whether the standard run has another.
     """
-    places = list(np.ndindex(weights.shape[:2]))
-    known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
-    every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
+    pairs = list(np.ndindex(weights.shape[:2]))
+    known = [""] * len(pairs) if shares is None else [percent(float(shares[pair])) for pair in pairs]
+    every = [(say("mean of all heads"), ""), *zip((head_name(*pair) for pair in pairs), known, strict=True)]
     every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
-    ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
+    ranked = range(len(pairs)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
     flat, relative = with_means(weights, neutral), neutral is not None
-    said = {"word": say(RELATIVE)} if relative else {}
+    texts = {"word": say(RELATIVE)} if relative else {}
     if shares is None or np.isnan(shares).all():  # the heads are not sorted
-        said["every"] = say("All heads")
+        texts["every"] = say("All heads")
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
     hatched[:, list(removed)] = 2
@@ -91,9 +91,9 @@ def images_packet(
         "chances": [chance(float(one)) for one in chances],
         "hatches": [ink("sliding"), ink("drawn")],
         "heads": [{"name": name, "share": share} for name, share in every],
-        "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
+        "order": [0, *range(1 + len(pairs), len(every)), *(1 + head for head in ranked)],
         **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
-        "words": words("images") | said,
+        "words": words("images") | texts,
         "itself": say(ITSELF) if neutral is not None and np.array_equal(weights[:, :, 0], neutral) else "",
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
@@ -133,8 +133,8 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
         "On {scenes} held-out scenes, {right} of {count} models have their lowest loss (bold) under the mask that they "
         "were trained with."
     )
-    said = say(words, scenes=scenes, right=right, count=len(own))
-    return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
+    sentence = say(words, scenes=scenes, right=right, count=len(own))
+    return table(rows, "numbers masks") + paragraph(sentence, "key")  # not shown
 
 
 def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
@@ -148,14 +148,14 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
     def quoting(words: str, some: Sequence[str]) -> Markup:
         return filled(words, caption=tag("span", " ".join(some), translate="no"))
 
-    said: list[str] = [quoting(say("The model writes “{caption}”."), caption)]
+    parts: list[str] = [quoting(say("The model writes “{caption}”."), caption)]
     if tuple(caption) != tuple(standard):
-        said.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
+        parts.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
     if true == ():
-        said.append(say("Two shapes have the same position in the prompt's direction: neither order is right."))
+        parts.append(say("Two shapes have the same position in the prompt's direction: neither order is right."))
     elif true is not None:
         right = tuple(caption) == tuple(true)
-        said.append(
+        parts.append(
             say("That is the scene's caption.") if right else quoting(say("The scene's caption is “{caption}”."), true)
         )
     if best is not None:
@@ -166,8 +166,8 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
             "{area}, of at most {most}."
         )
         shares = dict(zip(("share", "chance", "area", "most"), map(percent, best[1:]), strict=True))
-        said.append(say(words, head=best[0], **shares))
-    return Markup(together(said))
+        parts.append(say(words, head=best[0], **shares))
+    return Markup(together(parts))
 
 
 VEIL = np.array([16, 18, 24])  # as in images.js
@@ -175,10 +175,10 @@ OPACITY = 0.8  # of the veil over a token of weight 0
 SMALLEST, LARGEST = 480, 640  # pixels across
 STRIP = 24  # tokens per row if their pixels are not known
 LIT_ALT = N_("The image, in {count} tokens. Arrow keys move over them.")
-LIT_HINT = N_("Point at a token of the text or at a part of the image.")
+IMAGE_HINT = N_("Point at a token of the text or at a part of the image.")
 ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
 OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
-LIT_RELATIVE = N_("“{word}”: in {head}, its attention over the neutral prompt's is largest at {patch}: {most}.")
+OVER_NEUTRAL = N_("“{word}”: in {head}, its attention over the neutral prompt's is largest at {patch}: {most}.")
 NO_MAPPING = N_("For an image of this size it is not known which pixels a token covers: tokens are listed in order.")
 
 
@@ -258,67 +258,67 @@ def image_attention(found: "ImageAttention", heads: tuple[str, ...], picture: np
     )
 
 
-def image_attention_sentence(lit: ImageHeatmaps) -> str:
+def image_attention_sentence(view: ImageHeatmaps) -> str:
     """Say how much of its attention the query gives the image in the first head, and which image token gets most."""
-    weights = lit.weights[0, lit.query]
-    said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
-    if lit.any_blocked()[lit.query].all():
-        return say("{name}: masks block all attention of “{token}” to the image.", **said)
+    weights = view.weights[0, view.query]
+    values = {"name": view.heads[0], "token": view.labels[view.query], "share": percent(float(weights.sum()))}
+    if view.any_blocked()[view.query].all():
+        return say("{name}: masks block all attention of “{token}” to the image.", **values)
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
-    if lit.unmapped:
+    if view.unmapped:
         words = N_("{name}: “{token}” gives {share} of its attention to tokens with pixels, most to {place}: {most}.")
-    return say(words, **said, place=lit.names[most], most=percent(float(weights[most])))
+    return say(words, **values, place=view.names[most], most=percent(float(weights[most])))
 
 
-def mapping_note(lit: ImageHeatmaps) -> str:
+def mapping_note(view: ImageHeatmaps) -> str:
     """Say which image tokens have no known pixels; "" if all have."""
-    if not lit.mapped:
+    if not view.mapped:
         return say(NO_MAPPING)
-    if not lit.unmapped:
+    if not view.unmapped:
         return ""
     return say_count(
         "One image token covers no pixels, such as a line break or padding, and is left out.",
         "{count} image tokens cover no pixels, such as line breaks or padding, and are left out.",
-        lit.unmapped,
+        view.unmapped,
     )
 
 
-def composed(lit: ImageHeatmaps) -> np.ndarray:
+def composed(view: ImageHeatmaps) -> np.ndarray:
     """Return the picture under the veil of the first head, uint8, at least SMALLEST pixels wide."""
-    times = -(-SMALLEST // lit.picture.shape[1])
-    pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
-    weights = lit.weights[0, lit.query]
+    times = -(-SMALLEST // view.picture.shape[1])
+    pixels = np.kron(view.picture, np.ones((times, times, 1))).astype(np.float64)
+    weights = view.weights[0, view.query]
     veils = OPACITY * (1 - np.sqrt(weights / (weights.max(initial=0) or 1)))
-    for box, veil in zip(lit.boxes, veils, strict=True):
+    for box, veil in zip(view.boxes, veils, strict=True):
         left, top, right, bottom = (round(edge * times) for edge in box)
         pixels[top:bottom, left:right] += (VEIL - pixels[top:bottom, left:right]) * veil
     return pixels.round().astype(np.uint8)
 
 
-def weights_tables(lit: ImageHeatmaps, head: int = 0) -> list[FigureTable]:
+def weights_tables(view: ImageHeatmaps, head: int = 0) -> list[FigureTable]:
     """Return a table of each text token's attention to each image token. head: as in image_attention_packet."""
-    neutral = None if lit.neutral is None else lit.neutral[None]
-    return [weights_table(lit.weights[None], lit.any_blocked(), lit.labels, lit.names, head, neutral)]
+    neutral = None if view.neutral is None else view.neutral[None]
+    return [weights_table(view.weights[None], view.any_blocked(), view.labels, view.names, head, neutral)]
 
 
-def image_attention_packet(lit: ImageHeatmaps, *, alone: bool, head: int = 0) -> bytes:
+def image_attention_packet(view: ImageHeatmaps, *, alone: bool, head: int = 0) -> bytes:
     """Return the packet of a layer of image tokens. alone: whether it is the only one. head: 0 for the mean of all
     heads, or 1 + its number."""
-    several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
-    mean = say("mean of all heads") if several else lit.heads[0]
-    names = [mean, *lit.heads, mean]
-    said = LIT_RELATIVE if lit.neutral is not None else ALONE if alone and not lit.unmapped else OF_LAYER
-    neutral = None if lit.neutral is None else lit.neutral[None]
-    hatched = np.zeros(lit.weights.shape[1:], np.uint8)  # a cell has the hatch of the first mask that blocks it
-    for place, mask in enumerate(lit.blocked.values(), 1):
-        hatched[mask & (hatched == 0)] = place
-    boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
+    several, (high, wide) = len(view.heads) > 1, view.picture.shape[:2]
+    mean = say("mean of all heads") if several else view.heads[0]
+    names = [mean, *view.heads, mean]
+    template = OVER_NEUTRAL if view.neutral is not None else ALONE if alone and not view.unmapped else OF_LAYER
+    neutral = None if view.neutral is None else view.neutral[None]
+    hatched = np.zeros(view.weights.shape[1:], np.uint8)  # a cell has the hatch of the first mask that blocks it
+    for hatch, mask in enumerate(view.blocked.values(), 1):
+        hatched[mask & (hatched == 0)] = hatch
+    boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in view.boxes)
     return images_packet(
-        lit.labels, np.zeros(len(lit.labels)), lit.weights[None], hatched, None, boxes, (), "look",
-        picture=picture_uri(lit.picture), smooth=wide > SMALLEST, names=lit.names, head=head,
-        word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
-        order=list(range(len(names) - 1 if several else 1)), hatches=list(map(ink, lit.blocked)), hint=say(LIT_HINT),
+        view.labels, np.zeros(len(view.labels)), view.weights[None], hatched, None, boxes, (), "look",
+        picture=picture_uri(view.picture), smooth=wide > SMALLEST, names=view.names, head=head,
+        word=view.query, changed=[False] * len(view.labels), heads=[{"name": name, "share": ""} for name in names],
+        order=list(range(len(names) - 1 if several else 1)), hatches=list(map(ink, view.blocked)), hint=say(IMAGE_HINT),
         alt=say(LIT_ALT, count=len(boxes)), neutral=neutral,
-        words=words("images") | {"word": say(said), "caption": say("Text"), "every": say("All heads")},
+        words=words("images") | {"word": say(template), "caption": say("Text"), "every": say("All heads")},
     )  # fmt: skip

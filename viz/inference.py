@@ -41,6 +41,11 @@ CALLS_LATER = N_(
     "With this alignment {count} calls compute the cells of one call in the first layer, but others in later layers: "
     "the largest difference between logits is {difference}."
 )
+ONE_CALL = N_("One call computes every cell ({cells} in the first layer).")
+CALLS_EQUAL = N_(
+    "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to "
+    "rounding: the largest difference is {difference}."
+)
 SHARED = N_(
     "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved} in the first "
     "layer) again."
@@ -142,13 +147,7 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
         share = found.difference / found.size
         first = say(CALLS_DIFFER if share > STATE_LOSS_SHARE else CALLS_NEARLY, **sizes, share=percent(share))
     else:
-        first = say_count(
-            "One call computes every cell ({cells} in the first layer).",
-            "{count} calls compute {cells} cells of the first layer, each once, and give the logits of one call up to "
-            "rounding: the largest difference is {difference}.",
-            len(found.calls),
-            **sizes,
-        )
+        first = say(CALLS_EQUAL if len(found.calls) > 1 else ONE_CALL, **sizes)
     prefix = found.calls[0][1]
     saved = f"{int((found.cells[:prefix, :prefix] >= 0).sum()):,}"
     return together([first, say(SHARED, prefix=prefix, saved=saved)]) if second else first
@@ -161,7 +160,7 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     for node, parent in enumerate(found.parents):
         depth[node] = 1 if parent < 0 else depth[parent] + 1
     leaves = [node for node in _depth_first(found.parents) if node not in found.parents]
-    down |= {leaf: float(place) for place, leaf in enumerate(leaves)}
+    down |= {leaf: float(row) for row, leaf in enumerate(leaves)}
     for node in reversed(range(len(found.parents))):
         children = [down[child] for child, parent in enumerate(found.parents) if parent == node]
         down[node] = sum(children) / len(children) if children else down[node]
@@ -257,15 +256,15 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
 def packing_sentence(found: "PackedLosses") -> str:
     """Say which conventions keep the documents from attending to each other."""
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
-    apart = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
+    equal = listed((name for name, difference in named if difference <= found.tolerance), N_("; "))
     others = listed((f"{name} {number(far)}" for name, far in named if far > found.tolerance), N_("; "))
-    said = [say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")]
+    said = [say(PACKED_APART, names=equal) if equal else say("No convention gives the logits of each document alone.")]
     if others:
-        words = N_("Largest difference with the others: {names}.") if apart else N_("Largest differences: {names}.")
+        words = N_("Largest difference with the others: {names}.") if equal else N_("Largest differences: {names}.")
         said.append(say(words, names=others))
     if len(named) < len(CONVENTIONS):
         said.append(say("Position ids are left out: this model computes its own."))
-    if short := [f"{place}" for place, size in enumerate(found.sizes, 1) if size == 1]:
+    if short := [f"{document}" for document, size in enumerate(found.sizes, 1) if size == 1]:
         said.append(say_count("Document {documents} has one token, and so no loss.",
                               "Documents {documents} have one token each, and so no loss.",
                               len(short), documents=say_all(short)))  # fmt: skip

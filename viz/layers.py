@@ -43,10 +43,10 @@ def lens_table(
     names = column_names(len(lens.ids))
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
     rows = [tag("tr", join([*(th(name, scope="col") for name in (say("position"), *names[:-1])), last]))]
-    for place, (position, label) in enumerate(positions.items()):
+    for row, (position, label) in enumerate(positions.items()):
         token = tag("span", shortened(label, 12), class_="t", translate="no", title=label)
         title = join((tag("small", position), " ", token))
-        cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
+        cells = [_cell(lens, reading, row, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
     label = say("Logit lens, {rows} × {readings} (positions × readings): each cell's most likely next token.",
@@ -55,18 +55,18 @@ def lens_table(
     return Markup(STYLE) + scrollable(body, label, "lens")
 
 
-def candidates_table(lens: "LogitLens", place: int) -> Markup:
+def candidates_table(lens: "LogitLens", row: int) -> Markup:
     """Return a table of one token's most likely candidate after each layer, and the probability and rank of the token
-    that follows in the text; if none follows, the next candidates. place: an index into the lens's positions."""
-    follows = int(lens.next_ids[place])
-    beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
+    that follows in the text; if none follows, the next candidates. row: an index into the lens's positions."""
+    follows = int(lens.next_ids[row])
+    heading = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
-        (label, share), *others = _candidates(lens, reading, place)
+        (label, share), *others = _candidates(lens, reading, row)
         nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
-        said: str = listed(_next_token_texts(lens, reading, place)) if follows >= 0 else join(nearest, say(", "))
-        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
-    head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
+        note: str = listed(_next_token_texts(lens, reading, row)) if follows >= 0 else join(nearest, say(", "))
+        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(note, "wide")])
+    head = [th(say("after")), th(say("most likely"), colspan=2), th(heading)]
     return table([head, *rows], CANDIDATES)
 
 
@@ -89,32 +89,32 @@ def ordinal(rank: int) -> str:
     return say("{rank:,}th", rank=rank)
 
 
-def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "LogitLens | None") -> Markup:
-    found = _candidates(lens, reading, place)
+def _cell(lens: "LogitLens", reading: int, row: int, name: str, standard: "LogitLens | None") -> Markup:
+    found = _candidates(lens, reading, row)
     label, share = found[0]
-    top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
+    top, follows = int(lens.ids[reading, row, 0]), int(lens.next_ids[row])
     parts = [f"{name}: " + listed(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
-        share_of_next, rank = _next_token_texts(lens, reading, place)
+        share_of_next, rank = _next_token_texts(lens, reading, row)
         next_one = {"token": lens.labels[follows], "chance": share_of_next, "rank": rank}
         parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
     marks = ["follows"] if top == follows else []
-    if standard is not None and top != int(standard.ids[reading, place, 0]):
+    if standard is not None and top != int(standard.ids[reading, row, 0]):
         marks.append("other")
-        was, probability = _candidates(standard, reading, place)[0]
+        was, probability = _candidates(standard, reading, row)[0]
         parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
     shade = round(min(max(share, 0.0), 1.0) ** 0.5 * (SHADES - 1))
     return td(label, " ".join([f"s{shade}", *marks]), title=say(". ").join(parts), translate="no")
 
 
-def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:
-    ids, shares = lens.ids[reading, place], lens.probabilities[reading, place]
+def _candidates(lens: "LogitLens", reading: int, row: int) -> list[tuple[str, float]]:
+    ids, shares = lens.ids[reading, row], lens.probabilities[reading, row]
     return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
 
 
-def _next_token_texts(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
+def _next_token_texts(lens: "LogitLens", reading: int, row: int) -> tuple[str, str]:
     """Write the probability and the rank of the token that follows in the text."""
-    return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
+    return chance(float(lens.next_probabilities[reading, row])), ordinal(int(lens.next_ranks[reading, row]))
 
 
 _RULES = " ".join(
@@ -176,30 +176,30 @@ def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: b
     traces = []
     for number, (view, what, some) in enumerate(pictures):
         top = 1 - number * (tall + BETWEEN) / room
-        place = str(number + 1) if number else ""
+        axis = str(number + 1) if number else ""
         bar = {"x": 1.01, "y": top, "yanchor": "top", "len": tall / room, "ypad": 0}
-        traces.append(_trace(view, what, place, change=number == 2) | some | {"colorbar": colour_bar(what, **bar)})
-        layout |= _axes(view, place, (max(top - tall / room, 0), top), last=number == count - 1)
-        layout["images"] += hatching(view.blocked, dark=dark, place=place)
+        traces.append(_trace(view, what, axis, change=number == 2) | some | {"colorbar": colour_bar(what, **bar)})
+        layout |= _axes(view, axis, (max(top - tall / room, 0), top), last=number == count - 1)
+        layout["images"] += hatching(view.blocked, dark=dark, axis=axis)
         if standard is not None:
             layout["annotations"].append(title(f"<b>{say(TITLES[number])}</b>", 0, top))
     return figure(traces, layout)
 
 
-def _trace(view: HeadView, unit: str, place: str, *, change: bool) -> Part:
+def _trace(view: HeadView, unit: str, axis: str, *, change: bool) -> Part:
     keys = [f"{view.first_key + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
     hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{unit} %{{z:{'+' if change else ''}.4f}}"
     values = np.where(view.any_blocked(), np.nan, view.weights)
-    return heat(values, keys, list(view.queries), "difference" if change else "weights", hover, place)
+    return heat(values, keys, list(view.queries), "difference" if change else "weights", hover, axis)
 
 
-def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
+def _axes(view: HeadView, axis: str, domain: tuple[float, float], *, last: bool) -> Part:
     font = {"size": 11 if len(view.keys) <= 32 else 9}
     keys = token_axis(view.keys, MAX_TICKS) | {"tickfont": font, "showticklabels": last}
     layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.queries))), "ticktext": list(view.queries)}
     layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
-    keys |= {"anchor": "y" + place} | ({"matches": "x"} if place else {})
-    return {f"xaxis{place}": AXIS | keys, f"yaxis{place}": AXIS | layers | {"anchor": "x" + place}}
+    keys |= {"anchor": "y" + axis} | ({"matches": "x"} if axis else {})
+    return {f"xaxis{axis}": AXIS | keys, f"yaxis{axis}": AXIS | layers | {"anchor": "x" + axis}}
 
 
 def _coarser(view: HeadView) -> HeadView:
@@ -218,8 +218,8 @@ def _change(now: HeadView, standard: HeadView) -> np.ndarray:
     """Return now - standard; a column of several keys holds the largest change."""
     change = now.weights - standard.weights
     begins, _ = _columns(now)
-    most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
-    return np.where(most >= -least, most, least)
+    highest, lowest = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
+    return np.where(highest >= -lowest, highest, lowest)
 
 
 def _columns(view: HeadView) -> tuple[list[int], int]:
@@ -247,21 +247,21 @@ NOTHING = N_("“{token}” attends to nothing in any layer.")
 NOTHING_IN_ONE = N_("“{token}” attends to nothing in {layer}.")
 
 
-def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
+def lens_sentence(lens: "LogitLens", row: int, piece: str, standard: "LogitLens | None" = None) -> str:
     """Say what the model predicts after one token, from which layer on, and what was most likely before. HTML."""
-    names, tops = [say("the embedding"), *column_names(len(lens.ids))[1:]], lens.ids[:, place, 0]
-    label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
-    settled = lens.settled(place)
+    names, tops = [say("the embedding"), *column_names(len(lens.ids))[1:]], lens.ids[:, row, 0]
+    label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, row, 0])
+    settled = lens.settled(row)
     about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}
-    said = [say("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.", **about)]
+    parts = [say("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.", **about)]
     if settled:
         before = escape(lens.labels[int(tops[settled - 1])])
-        said.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
+        parts.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
     if standard is not None:
-        was, share = standard.labels[int(standard.ids[-1, place, 0])], float(standard.probabilities[-1, place, 0])
+        was, share = standard.labels[int(standard.ids[-1, row, 0])], float(standard.probabilities[-1, row, 0])
         words = N_("Under the standard masks it predicts “{label}” ({chance}).")
-        said.append(say(words, label=escape(was), chance=chance(share)))
-    return together(said)
+        parts.append(say(words, label=escape(was), chance=chance(share)))
+    return together(parts)
 
 
 def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
@@ -269,26 +269,26 @@ def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: H
     if not view.weights.any():
         words = NOTHING if len(view.queries) > 1 else NOTHING_IN_ONE
         return say(words, token=escape(piece), layer=view.queries[0])
-    said = [_seen(view, how, query, piece)]
+    parts = [_seen(view, how, query, piece)]
     if standard is not None and np.abs(view.weights - standard.weights).max() >= DIFFERENT:
-        said.append(_moved(view, standard, query))
-    return together(said)
+        parts.append(_moved(view, standard, query))
+    return together(parts)
 
 
 def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
-    values, place, words = view.weights, query - view.first_key, SEEN if len(view.queries) > 1 else SEEN_IN_ONE
+    values, column, words = view.weights, query - view.first_key, SEEN if len(view.queries) > 1 else SEEN_IN_ONE
     about: dict[str, str] = {"token": escape(piece)}
     if how in ("rollout", "flow"):  # only the last layer counts, without the token's own share
         values, about["layer"] = values.copy(), view.queries[-1]
-        here = slice(max(place, 0), max(place + 1, 0))  # empty if the query is not among the keys
+        here = slice(max(column, 0), max(column + 1, 0))  # empty if the query is not among the keys
         about["itself"] = percent(float(values[-1, here].sum()))
         values[:-1], values[-1, here] = 0, 0
         if not values.any():
             return say("By the end of {layer}, “{token}” has received nothing but its own state.", **about)
-    most = float(values.max())
+    largest = float(values.max())
     written = (lambda cell: f"{values[cell]:.2f}") if how == "flow" else (lambda cell: percent(float(values[cell])))
     where = _largest(view, values, written, query)
-    return say(words[how], share=percent(most), flow=most, **where | about)
+    return say(words[how], share=percent(largest), flow=largest, **where | about)
 
 
 def _moved(view: HeadView, standard: HeadView, query: int) -> str:
@@ -315,7 +315,7 @@ def _with_equal_count(key: str, values: np.ndarray, written: Callable[[Cell], st
     tokens if all are in its layer, otherwise as cells, since they may have other keys in another layer."""
     first = _first(values)
     near = np.argwhere((values > values[first] - 0.02) & (values > 0))  # equal when written: at most this apart
-    alike = [layer for layer, place in near if (layer, place) != first and written((layer, place)) == written(first)]
+    alike = [layer for layer, column in near if (layer, column) != first and written((layer, column)) == written(first)]
     if not alike:
         return key
     if set(alike) == {first[0]}:

@@ -24,7 +24,7 @@ COLOURS = {
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
 TITLES = N_("measured"), N_("declared")
 QUERY, KEY = N_("output that changes"), N_("token that is changed")
-PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # plotly's placeholders in a tooltip
+PLACEHOLDERS = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # plotly's placeholders in a tooltip
 CELL = 9  # pixels: a cell's side in the small pictures
 MAX_NAMED = 12
 
@@ -38,7 +38,7 @@ def _mask_of(report: CheckReport) -> MeasuredMask:
 def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
     """Draw the measured mask on the left and the declared one on the right; cells that disagree are marked in both."""
     mask, axes = _mask_of(report), zero_weights_view({}, list(report.pieces))
-    declared, images = _declared(mask.declared, axes, dark=dark, place="2")
+    declared, images = _declared(mask.declared, axes, dark=dark, axis="2")
     names, marks = axis_names(axes), []
     marked = ((mask.leaks, "x", 8, "leak"), (mask.silent, "circle-open", 6, "not seen"))  # not shown
     for cells_of, symbol, size, name in marked:
@@ -47,7 +47,7 @@ def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
             x, y = [names["x"][column] for column in columns], [names["y"][row] for row in rows]
             marker = {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}}
             mark = scatter(x, y, name, marker=marker)
-            marks += [mark | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")]
+            marks += [mark | {"xaxis": "x" + axis, "yaxis": "y" + axis} for axis in ("", "2")]
     layout = two_masks(axes)
     end = report.length - 0.5
     layout["xaxis"] |= {"title": {"text": say(KEY)}, "range": [-0.5, end]}
@@ -60,7 +60,7 @@ def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
 def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> CachedFigure:
     """Draw the declared mask alone, before anything is measured: bool [T,T], True = may reach."""
     axes = zero_weights_view({}, tokens)
-    traces, images = _declared(declared, axes, dark=dark, place="")
+    traces, images = _declared(declared, axes, dark=dark, axis="")
     layout: Part = axes_of(axes) | {"margin": margin(tokens, tokens) | {"autoexpand": False}, "showlegend": False}
     layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"] = say(KEY), say(QUERY)
     return figure(traces, layout | {"images": images, "annotations": [title(f"<b>{say(TITLES[1])}</b>", 0, 1)]})
@@ -121,7 +121,7 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
-    words = say("{output} changes by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
+    words = say("{output} changes by {amount}<br>when {token} is changed", **PLACEHOLDERS, amount="%{hovertext}")
     amounts = zip(mask.moved.tolist(), mask.reaches.tolist(), strict=True)
     measured = cells(axes, size, "measured", words) | {
         "zmin": low,
@@ -131,18 +131,18 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
         "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
     }
     still = ~np.isnan(mask.moved) & ~mask.reaches
-    words = say("{output} does not change<br>when {token} is changed", **PLACES)
+    words = say("{output} does not change<br>when {token} is changed", **PLACEHOLDERS)
     return [measured, flat(axes, still, NO_EFFECT_COLOUR[dark], "still", words)] if still.any() else [measured]
 
 
-def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> tuple[list[Part], list[Part]]:
+def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, axis: str) -> tuple[list[Part], list[Part]]:
     later = np.triu(np.ones_like(declared), 1)
-    hatched = hatching({"causal": ~declared & later, "window": ~declared & ~later}, dark=dark, place=place)
+    hatched = hatching({"causal": ~declared & later, "window": ~declared & ~later}, dark=dark, axis=axis)
     kinds = (
-        (declared, ALLOWED, "open", say("{output} is declared to see {token}", **PLACES)),
-        (~declared, "rgba(0,0,0,0)", "closed", say("{output} is declared not to see {token}", **PLACES)),
+        (declared, ALLOWED, "open", say("{output} is declared to see {token}", **PLACEHOLDERS)),
+        (~declared, "rgba(0,0,0,0)", "closed", say("{output} is declared not to see {token}", **PLACEHOLDERS)),
     )
-    traces = [flat(axes, shown, colour, name, words, place) for shown, colour, name, words in kinds if shown.any()]
+    traces = [flat(axes, shown, colour, name, words, axis) for shown, colour, name, words in kinds if shown.any()]
     return traces, hatched
 
 
@@ -154,8 +154,8 @@ def _small(mask: MeasuredMask, open_cells: np.ndarray) -> str:
     parts = [tag("image", href=png, style="image-rendering:pixelated", **size)]
     for cells_of, colour, edge in ((open_cells, ALLOWED, 0), (mask.leaks, MARK, 2)):
         side = {"width": CELL - 2 * edge, "height": CELL - 2 * edge, "fill": colour}
-        places = np.argwhere(cells_of).tolist()
-        parts += [tag("rect", x=column * CELL + edge, y=row * CELL + edge, **side) for row, column in places]
+        indices = np.argwhere(cells_of).tolist()
+        parts += [tag("rect", x=column * CELL + edge, y=row * CELL + edge, **side) for row, column in indices]
     return tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **size)
 
 
@@ -168,26 +168,26 @@ def sentence(report: CheckReport) -> str:
     broken = report.broken
     if broken:
         found = say(broken[0].words)
-        said = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # names in code keep their case
+        parts = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # names in code stay the same
         if len(broken) > 1:
-            said.append(say("{count} properties are violated in all.", count=len(broken)))
+            parts.append(say("{count} properties are violated in all.", count=len(broken)))
     else:
-        said = _passed(_mask_of(report))
+        parts = _passed(_mask_of(report))
         unsure = sum(law.verdict == CANNOT_TELL for law in report.findings)
-        said += [say("Checks that cannot tell: {count}.", count=unsure)] if unsure else []
-    return tag("p", Markup(together([tag("b", say(verdict_of(report))), escape(together(said))])), class_="sentence")
+        parts += [say("Checks that cannot tell: {count}.", count=unsure)] if unsure else []
+    return tag("p", Markup(together([tag("b", say(verdict_of(report))), escape(together(parts))])), class_="sentence")
 
 
 def _passed(mask: MeasuredMask) -> list[str]:
     """Say for how many of the tested pairs of two different tokens an effect was measured."""
-    tried = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
-    closed, opened = tried & ~mask.declared, tried & mask.declared
-    said = []
+    pairs = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
+    closed, opened = pairs & ~mask.declared, pairs & mask.declared
+    parts = []
     if closed.any():
         words = N_("Pairs of tokens that its mask blocks: {count:,}; no effect measured.")
-        said.append(say(words, count=int(closed.sum())))
+        parts.append(say(words, count=int(closed.sum())))
     if opened.any():
         through = int((opened & mask.reaches).sum())
         words = N_("Pairs of tokens that it allows: {count:,}; effect measured in {through:,} of them.")
-        said.append(say(words, count=int(opened.sum()), through=through))
-    return said
+        parts.append(say(words, count=int(opened.sum()), through=through))
+    return parts

@@ -105,8 +105,8 @@ def loss_figure(
         | {"line": {"color": colour, "width": 1.5}, "hovertemplate": hover}
         for name, values, colour in series
     ]
-    places = token_axis(pieces, 30, first=first) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
-    heights = {
+    x_axis = token_axis(pieces, 30, first=first) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
+    y_axis = {
         "title": {"text": say("loss, nats/token")},
         "rangemode": "tozero",
         "autorangeoptions": {"include": MIN_TOP},
@@ -116,7 +116,7 @@ def loss_figure(
     below = palette.margin((), [piece[: LONGEST_TICK + 1] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
     margin = {"l": 60, "r": 12, "t": 33 if named else 8, "b": below, "autoexpand": False}
     look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": named}
-    return figure(curves, look | {"xaxis": places, "yaxis": heights})
+    return figure(curves, look | {"xaxis": x_axis, "yaxis": y_axis})
 
 
 def _now_and_standard() -> tuple[str, str]:

@@ -54,8 +54,8 @@ def sequential(colours: Sequence[str] = SEQUENTIAL, power: float = 2) -> list[li
 
     Most of a head's weights are small; on a linear scale they would all have one dark colour.
     """
-    places = [step / 32 for step in range(33)]
-    return [[at**power, one] for at, one in zip(places, sample_colorscale(list(colours), places), strict=True)]
+    points = [step / 32 for step in range(33)]
+    return [[at**power, one] for at, one in zip(points, sample_colorscale(list(colours), points), strict=True)]
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -78,8 +78,8 @@ def ink_on(red: int, green: int, blue: int) -> str:
 
 def stops(entries: int, scale: Sequence[Any] = SEQUENTIAL) -> np.ndarray:
     """Sample a plotly colour scale, or a list of colours, at evenly spaced points: RGB triples, uint8 [entries,3]."""
-    places = [entry / (entries - 1) for entry in range(entries)]
-    triples = sample_colorscale(list(scale), places, colortype="tuple")
+    points = [entry / (entries - 1) for entry in range(entries)]
+    triples = sample_colorscale(list(scale), points, colortype="tuple")
     return np.rint(np.array(triples) * 255).astype(np.uint8)
 
 

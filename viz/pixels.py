@@ -56,9 +56,9 @@ def name_of(cell: int, class_name: str) -> str:
     return say(class_name) if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
 
 
-def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
+def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, picks: bool = True) -> bytes:
     """Return the packet of one large head for components/pixels.js: every cell's colour from 0 to zmax, and a line on
-    each pixel. heard: whether the page handles the selection of a pixel; otherwise the picture is read-only.
+    each pixel. picks: whether the page handles the selection of a pixel; otherwise the picture is read-only.
     """
     weights = view.weights[layer, head]
     cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
@@ -69,12 +69,12 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
         blocked = say_count(
             "{count} cell is blocked by {masks}.", "{count} cells are blocked by {masks}.", count, masks=masks
         )
-    keys = say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move.")
+    keys = say("Arrow keys move, Enter picks a pixel.") if picks else say("Arrow keys move.")
     about = {
-        "mode": "pick" if heard else "look",
+        "mode": "pick" if picks else "look",
         "chosen": view.pixel,
         "names": [_about(view, layer, head, pixel) for pixel in range(PIXELS)],
-        "hint": together(_hint(view, float(weights[0]), heard=heard)),
+        "hint": together(_hint(view, float(weights[0]), picks=picks)),
         "alt": together([say(ALT_HEAD, name=view.class_name, layer=layer, head=head, **cells), blocked, keys]),
     }
     return packed(_header(view, [(layer, head)], (layer, head), zmax) | about)
@@ -84,9 +84,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Return the packet of all heads as small pictures, layers in rows, heads in columns; colours as in head_packet."""
     layers, heads = view.weights.shape[:2]
     every, words = list(np.ndindex(layers, heads)), N_("Layer {layer}, head {head}: most to {cells}")
-    names = [
-        say(words, layer=place[0], head=place[1], cells=_strongest_said(view, view.weights[place])) for place in every
-    ]
+    names = [say(words, layer=pair[0], head=pair[1], cells=_strongest_said(view, view.weights[pair])) for pair in every]
     chosen = layer * heads + head
     looker = name_of(view.query, view.class_name)
     about = {
@@ -107,14 +105,14 @@ def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTa
     """Return a table of the weight of each cell, with a column for each of these heads."""
     names = [name_of(cell, view.class_name) for cell in range(CELLS)]
     blocked = view.any_blocked()
-    weights = np.stack([np.where(blocked[place], np.nan, view.weights[place]) for place in heads], 1)
+    weights = np.stack([np.where(blocked[pair], np.nan, view.weights[pair]) for pair in heads], 1)
     looker = say("{query} is the query", query=name_of(view.query, view.class_name))
-    return grid(weights, names, [head_name(*place) for place in heads], looker, say("blocked"))
+    return grid(weights, names, [head_name(*pair) for pair in heads], looker, say("blocked"))
 
 
 def levels_table(levels: np.ndarray) -> FigureTable:
     """Return a table of a picture's grey levels [64]."""
-    rows, columns = ([f"{side}{place}" for place in range(SIDE)] for side in "rc")
+    rows, columns = ([f"{side}{number}" for number in range(SIDE)] for side in "rc")
     return grid(levels.reshape(SIDE, SIDE), rows, columns, say("Grey levels, 0 to {most}", most=LEVELS - 1))
 
 
@@ -145,8 +143,8 @@ def strongest(weights: np.ndarray) -> list[int]:
 
 def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
     """Return each weight's colour: brightness grows with the square root of weight / zmax, as in all heatmaps here."""
-    places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
-    return [COLOURS[place] for place in places]
+    indices = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
+    return [COLOURS[index] for index in indices]
 
 
 def largest(*views: PixelView) -> float:
@@ -171,9 +169,9 @@ def scale_html(zmax: float, *views: PixelView) -> str:
 def _header(view: PixelView, heads: Iterable[tuple[int, int]], chosen: tuple[int, int], zmax: float) -> dict[str, Any]:
     """Return the header entries that all packets of attention share."""
     pictures, blocked = [], view.any_blocked()
-    for place in heads:
-        colours = colours_of(view.weights[place], zmax)
-        shown = [None if shut else colour for colour, shut in zip(colours, blocked[place], strict=True)]
+    for head in heads:
+        colours = colours_of(view.weights[head], zmax)
+        shown = [None if shut else colour for colour, shut in zip(colours, blocked[head], strict=True)]
         pictures.append({"colours": shown, "classInk": ink_on(*rgb(colours[0]))})
     names = [*view.blocking(*chosen), "causal"]
     about = {"pictures": pictures, "hatch": ink(names[0]), "query": view.query}
@@ -202,19 +200,19 @@ def _about(view: PixelView, layer: int, head: int, pixel: int) -> str:
     return say("{looker} attends to {looked} (level {level}): weight {weight}", **about)
 
 
-def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
+def _hint(view: PixelView, on_class: float, *, picks: bool) -> list[str]:
     """Return the sentences below one head's picture. on_class: the class token's share of the attention."""
     names = {"looker": name_of(view.query, view.class_name), "picked": name_of(view.pixel + 1, "")}
     query = say("{looker} (dashed) is the query and writes {picked} (framed).", **names)
     if names["looker"] == names["picked"]:
         query = say("{looker} (framed) is the query.", **names)
-    keys = say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys.")
+    keys = say("Click a pixel, or arrow keys and Enter.") if picks else say("Point at a pixel, or use the arrow keys.")
     return [query, say("Class token: {share} of the attention.", share=percent(on_class)), keys]
 
 
 def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
-    said = listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
-    return said or say("nothing")
+    text = listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    return text or say("nothing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,24 +269,24 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, caus
     name, looker = head_name(layer, head), name_of(now.query, now.class_name)
     if causal:
         weights = now.weights[layer, head]
-        places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
-        places = places or say("nothing")
+        cells = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
+        cells = cells or say("nothing")
         words = WRITES if now.query == now.pixel else N_("{head}, from {looker}: {places}.")
-        looks = say(words, head=name, looker=looker, places=places, pixel=name_of(now.pixel + 1, ""))
+        looks = say(words, head=name, looker=looker, places=cells, pixel=name_of(now.pixel + 1, ""))
         rest = N_("Later pixels that are blocked: {count}. Turn Causal off to see what leaks.")
         count = int(now.any_blocked()[layer, head].sum())
         return escape(together([looks, *([say(rest, count=count)] if count else [])]))
     leak = N_("Without the causal mask, {share} of {head}'s attention from {looker} goes to later pixels.")
-    said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
-    said = said if now.query < PIXELS else []  # the last cell has no later one
+    parts = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
+    parts = parts if now.query < PIXELS else []  # the last cell has no later one
     if layer_only:
-        return escape(together([*said, say(LAYER_ONLY)]))
+        return escape(together([*parts, say(LAYER_ONLY)]))
     true = now.levels[now.pixel]
     chances = {"now": chance(float(now.chances[true])), "standard": chance(float(standard.chances[true]))}
     here = N_("The true level of {pixel} has a probability of {now}, {standard} under the standard masks.")
     loss, before = now.losses.mean(), standard.losses.mean()
-    said.append(say(LOSS if loss > before else LOSS_FALLS, now=loss, standard=before))
-    return escape(together([*said, say(here, pixel=name_of(now.pixel + 1, ""), **chances)]))
+    parts.append(say(LOSS if loss > before else LOSS_FALLS, now=loss, standard=before))
+    return escape(together([*parts, say(here, pixel=name_of(now.pixel + 1, ""), **chances)]))
 
 
 def where(cell: int, view: PixelView) -> str:
@@ -300,7 +298,7 @@ def where(cell: int, view: PixelView) -> str:
         return say("on itself")
     rows, columns = ((picked - 1) // SIDE - (cell - 1) // SIDE, (picked - 1) % SIDE - (cell - 1) % SIDE)
     next_one = N_("on {cell}, straight above the pixel that comes next")
-    beside = {
+    directions = {
         (1, 0): N_("on {cell}, straight above"),
         (0, 1): N_("on {cell}, to its left"),
         (2, 0): N_("on {cell}, two above"),
@@ -309,7 +307,7 @@ def where(cell: int, view: PixelView) -> str:
         (1, -1): next_one if view.query == picked else N_("on {cell}, above to the right"),
     }
     name = name_of(cell, "")
-    return say(beside[rows, columns], cell=name) if (rows, columns) in beside else say("on {cell}", cell=name)
+    return say(directions[rows, columns], cell=name) if (rows, columns) in directions else say("on {cell}", cell=name)
 
 
 def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> Markup:
@@ -342,28 +340,28 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
         "colorbar": colour_bar(say("loss, nats")),
         **{"zmin": 0, "zmax": max(float(values.max()) for _, values in shown), "xgap": 1, "ygap": 1},
     }
-    places = list(range(SIDE))
+    coordinates = list(range(SIDE))
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
     traces: list[Part] = []
     notes: list[Part] = []
     layout: Part = {"height": 250, "margin": MARGIN | {"t": 28}, "annotations": notes}
-    for (name, values), domain, place in zip(shown, domains, ("", "2"), strict=False):
-        x, y = "x" + place, "y" + place
-        loss = heat(values.reshape(SIDE, SIDE), places, places, name or say("standard"), hover, place)
-        traces.append(loss | common | {"showscale": not place})
+    for (name, values), domain, axis in zip(shown, domains, ("", "2"), strict=False):
+        x, y = "x" + axis, "y" + axis
+        loss = heat(values.reshape(SIDE, SIDE), coordinates, coordinates, name or say("standard"), hover, axis)
+        traces.append(loss | common | {"showscale": not axis})
         layout |= {
-            f"xaxis{place}": bare | {"domain": domain, "anchor": y},
-            f"yaxis{place}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
+            f"xaxis{axis}": bare | {"domain": domain, "anchor": y},
+            f"yaxis{axis}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
         }
         notes += [title(f"<b>{name}</b>", domain[0], 1)] if name else []
     return figure(traces, layout)
 
 
-def class_table(chances: np.ndarray, told: int) -> Markup:
-    """Return a table of each class's probability [10] given the drawing, as bars. told: the given class, marked."""
+def class_table(chances: np.ndarray, given: int) -> Markup:
+    """Return a table of each class's probability [10] given the drawing, as bars. given: the given class, marked."""
     rows = [[th(say("class")), th(say("probability, given the drawing"), colspan=2)]]
     for digit, share in enumerate(chances.tolist()):
-        name = tag("b", say("{digit} ← given", digit=told)) if digit == told else digit
+        name = tag("b", say("{digit} ← given", digit=given)) if digit == given else digit
         rows.append([td(name, "token"), *_bar(share, STANDARD)])
     return table(rows, "numbers classes")  # not shown
 

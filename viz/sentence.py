@@ -47,8 +47,8 @@ def count_words(now: np.ndarray, standard: np.ndarray) -> str:
     """Say how the mean of losses [T] changed, and for how many tokens they fell and rose. At least one is not NaN."""
     change = now - standard
     counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
-    said = say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts)
-    return together([_mean_words(now, standard), said])
+    text = say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts)
+    return together([_mean_words(now, standard), text])
 
 
 def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
@@ -56,8 +56,8 @@ def _mean_words(now: np.ndarray, standard: np.ndarray) -> str:
     return say("Mean loss: {before:.2f} → {after:.2f} nats/token.", **means)
 
 
-def prediction_words(token: str, place: int, standard: Candidate, now: Candidate) -> Markup:
-    """Say how the most likely next token after position `place` changed; "" if it and its probability stay the same."""
+def prediction_words(token: str, position: int, standard: Candidate, now: Candidate) -> Markup:
+    """Say how the most likely next token after this position changed; "" if it and its probability stay the same."""
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
@@ -65,12 +65,12 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
         "After {token} the most likely next token was <b>{standard}</b> ({before}) and is now <b>{now}</b> ({after})."
     )
     labels = {"standard": standard.label, "now": now.label}
-    return filled(words, token=named(token, place), before=before, after=after, **labels)
+    return filled(words, token=named(token, position), before=before, after=after, **labels)
 
 
-def named(token: str, place: int) -> Markup:
+def named(token: str, position: int) -> Markup:
     """Return a token and its position as HTML."""
-    return Markup("<b>{}</b> ({})").format(token, place)
+    return Markup("<b>{}</b> ({})").format(token, position)
 
 
 def loss_worsened(now: np.ndarray, standard: np.ndarray) -> bool:
@@ -224,9 +224,9 @@ def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
         return say(LENGTHS, a=a, b=b)
-    change, kept = other.weights - one.weights, np.array([True] * len(one.weights) if real is None else real)
-    if np.abs(change[kept]).max(initial=0) >= DIFFERENT:
-        change = np.where(kept[:, None], change, 0)
+    change, rows = other.weights - one.weights, np.array([True] * len(one.weights) if real is None else real)
+    if np.abs(change[rows]).max(initial=0) >= DIFFERENT:
+        change = np.where(rows[:, None], change, 0)
     most = np.abs(change).max() - ROUNDING  # the first of equal cells: two cells of a row may change alike
     query, key = divmod(int(np.flatnonzero(np.abs(change) >= most)[0]), change.shape[1])
     if abs(change[query, key]) < DIFFERENT:
@@ -235,12 +235,12 @@ def weights_sentence(one: HeadView, other: HeadView, real: Sequence[bool] | None
     cell |= {"key_at": _both(f"{one.first_key + key}", f"{other.first_key + key}")}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
-    padded = not kept.all() and kept[query]
-    said = say(MOST_OF_REAL if padded else MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
+    padded = not rows.all() and rows[query]
+    text = say(MOST_OF_REAL if padded else MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
     attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # an empty row never agrees
-    same = attend & kept & (one.weights.argmax(1) == other.weights.argmax(1))
+    same = attend & rows & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
-    return together([said, say(agreeing, same=int(same.sum()), queries=int(kept.sum()))])
+    return together([text, say(agreeing, same=int(same.sum()), queries=int(rows.sum()))])
 
 
 def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) -> str:

@@ -23,10 +23,10 @@ from model.atlas.progress import (
     AtlasProgress,
     about,
     atlas_from_progress,
-    begun,
     load,
     measured_in_threads,
     measured_on_ray,
+    new_progress,
     save,
 )
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
@@ -81,13 +81,13 @@ def _run(given: argparse.Namespace) -> int:
     files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in given.files]
     settings = {"model": model.key, "files": files, "masks": json.loads(masks.to_json()), "length": length}
     state = given.out.with_suffix(given.out.suffix + ".part")
-    progress = load(state, settings) if state.exists() else begun(model, length)
+    progress = load(state, settings) if state.exists() else new_progress(model, length)
     if given.ray is not None:
         done = measured_on_ray(given.model, units, masks, length, progress, given.ray)
     else:
         done = measured_in_threads(model, units, masks, length, progress)
-    with _stop_asked_for() as asked:
-        finished = _follow(done, progress, lambda: save(state, settings, progress), asked)
+    with _stop_signals() as signals:
+        finished = _follow(done, progress, lambda: save(state, settings, progress), signals)
     if not finished:
         print(f"\nStopped after {progress.tally.texts:,} texts. The same command goes on from there.", file=sys.stderr)
         return STOPPED
@@ -104,7 +104,7 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], None], asked: list[int]) -> bool:
+def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], None], signals: list[int]) -> bool:
     """Measure to the end, saving regularly. Return False if it was asked to stop."""
     began = saved = time.monotonic()
     read_before = progress.tally.read  # by earlier runs
@@ -114,28 +114,28 @@ def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], No
             speed = (progress.tally.read - read_before) / (now - began)
             print(f"\r{progress.tally.texts:,} texts, {progress.tally.read:,} tokens, {speed:,.0f} a second ",
                   end="", file=sys.stderr)  # fmt: skip
-        if asked or now - saved > SAVE_EVERY:
+        if signals or now - saved > SAVE_EVERY:
             keep()
             saved = now
-        if asked:
+        if signals:
             return False
     return True
 
 
 @contextmanager
-def _stop_asked_for() -> Iterator[list[int]]:
+def _stop_signals() -> Iterator[list[int]]:
     """Yield a list that gets an item on Ctrl-C or SIGTERM; a second Ctrl-C ends the program at once."""
-    asked: list[int] = []
+    signals: list[int] = []
 
     def ask(number: int, _: object) -> None:
-        if asked:
+        if signals:
             signal.default_int_handler(number, None)
-        asked.append(number)
+        signals.append(number)
         print("\nStopping after the texts in hand …", file=sys.stderr)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -101,7 +101,7 @@ class BatchFacts:
         cells = allowed[:, 0, queries] & self.keep[:, None, :]  # [B,Q,T]
         choice = self.keep[:, queries] & (cells.sum(-1) > 1)
         here = self.position[queries]
-        asked = {
+        counted = {
             "previous": self._is_open(cells, (here - 1).expand(rows, -1)) & (here > 1),
             "first": cells[..., 0] & (here > 0),
             "same": self._is_open(cells, here.expand(rows, -1)),
@@ -109,7 +109,7 @@ class BatchFacts:
             "induction": self._is_open(cells, self.followers[:, queries]),
             "punctuation": (cells & self.punctuation[:, None, :]).any(-1),
         }
-        return torch.stack([choice & asked[name] if name in asked else choice for name in NAMES])
+        return torch.stack([choice & counted[name] if name in counted else choice for name in NAMES])
 
     @staticmethod
     def _is_open(cells: Tensor, key: Tensor) -> Tensor:
@@ -135,15 +135,15 @@ class SampledQueries:
         if block not in self._blocks:  # cached: the next layer has the same blocks
             here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
             row, at = self._row[here], self._at[here] - queries.start
-            places = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
-            self._blocks[block] = here, row, at, places.flatten()
-        here, row, at, places = self._blocks[block]  # [s] each; the index of each of their heads among B·H·Q, [s·H]
+            index = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
+            self._blocks[block] = here, row, at, index.flatten()
+        here, row, at, index = self._blocks[block]  # [s] each; the index of each of their heads among B·H·Q, [s·H]
         if not len(here):
             return
-        measured = values.flatten(1).index_select(1, places).view(len(values), len(here), -1)  # [M,s,H]
+        measured = values.flatten(1).index_select(1, index).view(len(values), len(here), -1)  # [M,s,H]
         measured.masked_fill_(~counted[:, row, at][..., None], torch.nan)
         self._values[layer].index_copy_(1, here, measured)
-        heaviest = _heaviest(weights.flatten(0, 2).index_select(0, places)).unflatten(0, (len(here), -1))
+        heaviest = _heaviest(weights.flatten(0, 2).index_select(0, index)).unflatten(0, (len(here), -1))
         self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest)
 
     def sample(self) -> Sample:
@@ -248,7 +248,7 @@ class _Sums:
         self._by_token = torch.zeros(layers, 2, heads, len(tokens))  # the weight that keys get, the peaks of queries
         self._query_count = torch.zeros(layers, len(tokens), dtype=torch.long)
         rows, size = batch.ids.shape
-        self._by_place = torch.zeros(2, heads, rows, size)  # the same for the current layer, by position
+        self._by_position = torch.zeros(2, heads, rows, size)  # the same for the current layer, by position
         self._offsets = torch.zeros(layers, heads, 2 * length - 1)
         self._sums = torch.zeros(len(NAMES), layers, heads)
 
@@ -258,14 +258,14 @@ class _Sums:
         counted = ground.counted[..., queries]
         self._sums[:, layer] += (values * counted[:, :, None]).sum((1, 3))
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
-        self._by_place[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
-        self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
+        self._by_position[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
+        self._by_position[1, ..., queries] = known["peak"].transpose(0, 1)
         self.chosen.add(layer, queries, weights, values, counted)
 
     def finish(self, layer: int, ground: _MaskFacts) -> None:
         tokens = self._token_of.flatten()
-        self._by_token[layer].index_add_(-1, tokens, self._by_place.flatten(2))
-        self._by_place.zero_()
+        self._by_token[layer].index_add_(-1, tokens, self._by_position.flatten(2))
+        self._by_position.zero_()
         self._query_count[layer].index_add_(0, tokens, ground.choice.flatten().long())
         self._tally.counts[:, layer] = ground.counts
         self._tally.uniform[:, layer] = ground.uniform[:, 0]

@@ -52,7 +52,7 @@ def measured(units: Iterable[Unit], progress: AtlasProgress, measure: Measure) -
             yield unit
 
 
-def begun(model: Model, length: int) -> AtlasProgress:
+def new_progress(model: Model, length: int) -> AtlasProgress:
     return AtlasProgress(empty_tally(model, length))
 
 

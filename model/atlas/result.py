@@ -154,9 +154,9 @@ class Atlas:
     def heads(self) -> int:
         return int(self.means.shape[2])
 
-    def name(self, place: tuple[int, ...]) -> str:
+    def name(self, head: tuple[int, ...]) -> str:
         """Return the name of a layer and head: "L3 H2", the layer numbered as in the network."""
-        return head_name(self.numbers[place[0]], place[1])
+        return head_name(self.numbers[head[0]], head[1])
 
     def measure(self, name: str) -> np.ndarray:
         """Return the values of a measure, [L,H]."""
@@ -166,9 +166,9 @@ class Atlas:
         """Return the head's names, the clearest first: see NAMED, MIN_UNIFORM_RATIO and MIN_QUERIES; () for most
         heads."""
         found = []
-        for place, (name, measure) in enumerate(MEASURES.items()):
-            mean, even = self.means[place, layer, head], self.even[place, layer]
-            enough = self.counts[place, layer] >= MIN_QUERIES
+        for index, (name, measure) in enumerate(MEASURES.items()):
+            mean, even = self.means[index, layer, head], self.even[index, layer]
+            enough = self.counts[index, layer] >= MIN_QUERIES
             if measure.names_heads and enough and mean >= max(NAMED, MIN_UNIFORM_RATIO * even):
                 found.append((mean, name))
         return tuple(name for _, name in sorted(found, reverse=True))
@@ -204,13 +204,13 @@ class Atlas:
                 found.append(Decile(number, float(values[some[0]]), float(values[some[-1]]), len(some), examples))
         return found
 
-    def _example(self, place: int, values: np.ndarray, layer: int, head: int) -> Example:
+    def _example(self, index: int, values: np.ndarray, layer: int, head: int) -> Example:
         sample = self.sample
-        pieces = tuple(self.labels[token] for token in sample.ids[place])
-        pairs = zip(sample.keys[place, layer, head].tolist(), sample.weights[place, layer, head].tolist(), strict=True)
+        pieces = tuple(self.labels[token] for token in sample.ids[index])
+        pairs = zip(sample.keys[index, layer, head].tolist(), sample.weights[index, layer, head].tolist(), strict=True)
         keys = tuple((key, weight) for key, weight in pairs if key >= 0)
-        source, number, query = sample.place[place].tolist()
-        return Example(float(values[place]), sample.texts[place], pieces, query, keys, source, number)
+        source, number, query = sample.place[index].tolist()
+        return Example(float(values[index]), sample.texts[index], pieces, query, keys, source, number)
 
     def _tokens(
         self, ids: np.ndarray, shares: np.ndarray, counts: np.ndarray, layer: int, head: int
@@ -231,8 +231,8 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
     peaks = np.where(tally.query_count[:, None] >= MIN_SEEN, peaks, -1.0)
     # stable: the first of equals
     keys, queries = (np.argsort(-one, -1, "stable")[..., :MAX_TOKENS] for one in (np.nan_to_num(shares), peaks))
-    top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
-    top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
+    top_keys, key_shares = _take(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
+    top_queries, query_peaks = _take(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
     top_keys = np.where(key_shares > 0, top_keys, -1)
     top_queries = np.where(query_peaks >= 0, top_queries, -1)
     named = {*top_keys.ravel().tolist(), *top_queries.ravel().tolist()} - {-1}
@@ -249,7 +249,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         even_spread=even_spread,
         top_keys=top_keys,
         key_shares=key_shares,
-        key_counts=_taken(tally.key_count, keys),
+        key_counts=_take(tally.key_count, keys),
         top_queries=top_queries,
         query_peaks=query_peaks,
         query_counts=np.take_along_axis(np.broadcast_to(tally.query_count[:, None], peaks.shape), queries, -1),
@@ -268,6 +268,6 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     return np.asarray(np.stack(parts, -1) / offsets.sum(-1, keepdims=True))
 
 
-def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return values [n] at places [.., N]."""
-    return values[places] if len(values) else np.zeros(places.shape, np.int64)
+def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return values [n] at indices [.., N]."""
+    return values[indices] if len(values) else np.zeros(indices.shape, np.int64)

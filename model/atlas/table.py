@@ -37,10 +37,10 @@ EXAMPLES = 3  # of each head, measure and decile
 
 def measures_table(atlas: Atlas) -> pd.DataFrame:
     """Return a row per head: its layer, numbered as in the network, its head, its names ("called"), every measure."""
-    places = list(np.ndindex(atlas.layers, atlas.heads))
-    called = [", ".join(MEASURES[name].title for name in atlas.named(*place)) for place in places]
-    layers, heads = zip(*places, strict=True)
-    columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": heads, "called": called}
+    heads = list(np.ndindex(atlas.layers, atlas.heads))
+    called = [", ".join(MEASURES[name].title for name in atlas.named(*head)) for head in heads]
+    layers, numbers = zip(*heads, strict=True)
+    columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": numbers, "called": called}
     return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in (*NAMES, *atlas.of_weights)})
 
 
@@ -49,21 +49,21 @@ def heads_table(atlas: Atlas) -> pd.DataFrame:
     measure in its layer; queries_…, over how many; spread [{from, to, share}] by distance back, 0 is itself, negative
     ahead; key_tokens, query_tokens [{token, share, count}]."""
     table = measures_table(atlas)
-    places = list(np.ndindex(atlas.layers, atlas.heads))
+    heads = list(np.ndindex(atlas.layers, atlas.heads))
     for number, name in enumerate(NAMES):
-        table[f"even_{name}"] = [atlas.even[number, layer] for layer, _ in places]
-        table[f"queries_{name}"] = [int(atlas.counts[number, layer]) for layer, _ in places]
+        table[f"even_{name}"] = [atlas.even[number, layer] for layer, _ in heads]
+        table[f"queries_{name}"] = [int(atlas.counts[number, layer]) for layer, _ in heads]
     longest = atlas.at_offset.shape[-1] // 2
     edges = [(-longest, -1), (0, 0), *((low, min(high, longest)) for low, high in BINS if low <= longest)]
     table["spread"] = [
         [
             {"from": low, "to": high, "share": share}
-            for (low, high), share in zip(edges, atlas.spread[place], strict=False)
+            for (low, high), share in zip(edges, atlas.spread[head], strict=False)
         ]
-        for place in places
+        for head in heads
     ]
-    table["key_tokens"] = [[vars(one) for one in atlas.key_tokens(*place)] for place in places]
-    table["query_tokens"] = [[vars(one) for one in atlas.query_tokens(*place)] for place in places]
+    table["key_tokens"] = [[vars(one) for one in atlas.key_tokens(*head)] for head in heads]
+    table["query_tokens"] = [[vars(one) for one in atlas.query_tokens(*head)] for head in heads]
     return table
 
 

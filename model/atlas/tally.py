@@ -1,6 +1,6 @@
 """The tally of an atlas over texts: sums, counts, and a sample of bounded size. Two tallies add up to one.
 
-The sample has the S queries with the smallest priorities, hashes of the queries' places (bottom-k sampling; Cohen and
+The sample has the S queries with the smallest priorities, hashes of their positions (bottom-k sampling; Cohen and
 Kaplan 2007): every query is equally likely to be in it, and the sample of a whole follows from those of its parts.
 Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
 """

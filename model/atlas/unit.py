@@ -64,8 +64,8 @@ def units_of_files(paths: list[Path]) -> Iterator[Unit]:
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
     """Return the units of an uploaded file. Raises ValueError for one that is too large, is not text or has none."""
     if len(data) > MAX_UPLOAD:
-        words = N_("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB")
-        raise ValueError(msg(words, file=name, most=MAX_UPLOAD / 1e6, size=len(data) / 1e6))
+        template = N_("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB")
+        raise ValueError(msg(template, file=name, most=MAX_UPLOAD / 1e6, size=len(data) / 1e6))
     kind = suffix_of(name)
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="") as file:
         units = list(in_units(_texts(file, kind, name)))
@@ -161,11 +161,11 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
     try:
         yield from (_cells(file, name) if kind == ".csv" else _lines(file, name))
     except UnicodeDecodeError as error:
-        words = N_("{file}: expected text in UTF-8, got invalid bytes ({why})")
-        raise ValueError(msg(words, file=name, why=error.reason)) from None
+        template = N_("{file}: expected text in UTF-8, got invalid bytes ({why})")
+        raise ValueError(msg(template, file=name, why=error.reason)) from None
     except csv.Error as error:
-        words = N_("{file}: expected a table in CSV, got one that cannot be read ({why})")
-        raise ValueError(msg(words, file=name, why=error)) from None
+        template = N_("{file}: expected a table in CSV, got one that cannot be read ({why})")
+        raise ValueError(msg(template, file=name, why=error)) from None
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
@@ -183,8 +183,8 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
     names = [cell.strip() for cell in next(filter(any, rows), ["text"])]  # the first line that is not empty
     column = next((at for at, one in enumerate(names) if one.lower() == "text"), None)
     if column is None:
-        words = N_("{file}: expected a column named text in the first line, got {columns}")
-        raise ValueError(msg(words, file=name, columns=", ".join(names)[:80]))
+        template = N_("{file}: expected a column named text in the first line, got {columns}")
+        raise ValueError(msg(template, file=name, columns=", ".join(names)[:80]))
     for row in rows:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:
@@ -203,7 +203,7 @@ def _end(text: str) -> int:
 def _common(encoded: list[tuple[int, ...]]) -> int:
     """Return how many ids all of them begin with."""
     shortest = min(map(len, encoded))
-    return next((place for place in range(shortest) if len({ids[place] for ids in encoded}) > 1), shortest)
+    return next((index for index in range(shortest) if len({ids[index] for ids in encoded}) > 1), shortest)
 
 
 LONGEST_ROW = 256  # tokens, by default
@@ -224,11 +224,11 @@ def row_length(model: Model, length: int = LONGEST_ROW) -> int:
 def check(model: Model, masks: MaskSpec) -> None:
     """Raise ValueError if no atlas can be made."""
     if model.kind == "encoder-decoder":
-        words = N_(
+        template = N_(
             "{model} is an encoder-decoder, and an atlas is for models whose tokens attend to one text: choose a "
             "decoder or an encoder"
         )
-        raise ValueError(msg(words, model=model.name))
+        raise ValueError(msg(template, model=model.name))
     if masks.heads or masks.layers or not masks.padding:
         raise ValueError("expected masks of all layers and heads, padding among them, got others")  # not shown
 
@@ -246,12 +246,12 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
     for some in batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
-        place_of = {number: place for place, number in enumerate(some)}
+        row_of = {number: row for row, number in enumerate(some)}
         batch = batch_of([rows[number] for number in some])
-        ids, places_of_ids = batch.ids.unique(return_inverse=True)
-        punctuation = torch.tensor([is_punctuation[token] for token in ids.tolist()])[places_of_ids]
-        places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
-        where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
+        ids, inverse = batch.ids.unique(return_inverse=True)
+        punctuation = torch.tensor([is_punctuation[token] for token in ids.tolist()])[inverse]
+        queries = [(row_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
+        where = torch.tensor(queries, dtype=torch.long).reshape(-1, 2)
         part, sample = measure_batch(model, batch, punctuation, masks, length, where)
         picked = [rows[number] for number in chosen["row"][here]]
         sources, numbers = np.full(len(here), unit.source), [unit.first + row.number for row in picked]
@@ -280,7 +280,7 @@ def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR)
 
 
 def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return pseudorandom uint64 priorities of positions `at` in rows `row` of the unit: a hash of the place."""
+    """Return pseudorandom uint64 priorities of positions `at` in rows `row` of the unit: a hash of each."""
     state = np.full(len(row), 0, np.uint64)
     for part in (np.full(len(row), unit.source), np.full(len(row), unit.number), row, at):
         state = state ^ part.astype(np.uint64)

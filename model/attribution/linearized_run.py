@@ -78,7 +78,7 @@ class LinearizedRun(ABC):
 
 def head_outputs(record: LayerRecord, trace: Trace, row: int, positions: Sequence[int]) -> Tensor:
     """Return every head's output at some positions, before the output projection, under the run's masks: [P,H,D]."""
-    each = [record.stages(trace.spec, row, slice(None), slice(place, place + 1)).output[:, 0] for place in positions]
+    each = [record.stages(trace.spec, row, slice(None), slice(query, query + 1)).output[:, 0] for query in positions]
     return torch.stack(each).double()
 
 
@@ -91,9 +91,9 @@ class FrozenDecoder(LinearizedRun):
 
     @torch.inference_mode()
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
-        network, trace, places = self._network, self._trace, list(positions)
-        numbers = self._here(positions_under(trace.spec, trace.batch)[self._row, places])
-        ids = self._here(trace.batch.ids[self._row, places])
+        network, trace, positions = self._network, self._trace, list(positions)
+        numbers = self._here(positions_under(trace.spec, trace.batch)[self._row, positions])
+        ids = self._here(trace.batch.ids[self._row, positions])
         parts = [network.token_embedding(ids), network.position_embedding(numbers)]
         names = [TOKEN, POSITION]
         total = sum(part.double() for part in parts)
@@ -101,7 +101,7 @@ class FrozenDecoder(LinearizedRun):
         for number, (block, record) in enumerate(zip(self._blocks[:layer], trace.layers, strict=False)):
             output, norm = block.attention.output, block.mlp_norm
             weight, bias = output.weight.double().unflatten(1, (block.attention.heads, -1)), output.bias.double()
-            heads = torch.einsum("nhd,whd->nhw", head_outputs(record, trace, self._row, places), weight)  # [P,H,W]
+            heads = torch.einsum("nhd,whd->nhw", head_outputs(record, trace, self._row, positions), weight)  # [P,H,W]
             biases += bias
             total = total + heads.sum(1) + bias
             x = F.layer_norm(total, total.shape[-1:], norm.weight.double(), norm.bias.double(), norm.eps)

@@ -88,7 +88,7 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     try:
         run = model.frozen(trace, row)
         wrote = run.stream([query, key], layer)
-        by_query, by_key = (run.q_and_k(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
+        by_query, by_key = (run.q_and_k(layer, position, wrote.parts[:, i]) for i, position in enumerate((query, key)))
     except NotSupported as error:
         return ScoreSplit(*plain, why_not=str(error))
     of_query, of_key = by_query.q[:, head], by_key.k[:, shared]  # [S,D]
@@ -97,13 +97,13 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     terms = of_query @ of_key.T * scale
     found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
     if not abs(found - score) <= TOLERANCE * size:
-        words = N_(
+        template = N_(
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
             "sources"
         )
         if not model.takes_positions or type(trace.batch) is not TokenBatch:  # RoFormer, and batches with an image
-            words = N_("The model counts positions itself, so its layers cannot be called on one position alone")
+            template = N_("The model counts positions itself, so its layers cannot be called on one position alone")
         if trace.states.dtype != torch.float32:
-            words = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")
-        return ScoreSplit(*plain, why_not=msg(words, found=found, dtype=precision_name(trace.states.dtype)))
+            template = N_("The split of a score by source is lost in the rounding of {dtype}: choose float32")
+        return ScoreSplit(*plain, why_not=msg(template, found=found, dtype=precision_name(trace.states.dtype)))
     return ScoreSplit(*plain, sources=wrote.names, terms=terms.numpy())

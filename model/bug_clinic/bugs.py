@@ -76,13 +76,13 @@ class AttentionCase:
         """Return the case with its numbers in another precision."""
         bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
         terms = ScoreTerms(self.terms.softcap, bias, sinks)
-        return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
+        return replace(self._map_tensors(lambda numbers: numbers.to(dtype)), terms=terms)
 
     def text_alone(self, row: int) -> "AttentionCase":
         """Return one row without its padding, in a batch of its own: there is no other mask to confuse with its own."""
         some, one = self.real(row), slice(row, row + 1)
         return replace(
-            self._of_numbers(lambda numbers: numbers[one, :, some]),
+            self._map_tensors(lambda numbers: numbers[one, :, some]),
             allowed=self.allowed[one, :, some, some],
             keep=self.keep[one, some],
             terms=terms_of(self.terms, one, some),
@@ -97,7 +97,7 @@ class AttentionCase:
             return tensor[row : row + 1].expand(count, *tensor.shape[1:])
 
         return replace(
-            self._of_numbers(repeated),
+            self._map_tensors(repeated),
             allowed=repeated(self.allowed),
             keep=repeated(self.keep),
             terms=terms_of(self.terms, slice(row, row + 1)),
@@ -113,14 +113,14 @@ class AttentionCase:
             result[where] = -result[where]
             return result
 
-        return self._of_numbers(negated)
+        return self._map_tensors(negated)
 
     def real(self, row: int) -> slice:
         """Return the slice of the row's real tokens."""
         where = self.keep[row].nonzero()
         return slice(int(where[0]), int(where[-1]) + 1)
 
-    def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
         inputs = None if self.inputs is None else change(self.inputs)
         others = None if self.others is None else tuple(map(change, self.others))
         return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
@@ -265,10 +265,10 @@ def split_without_transpose(case: AttentionCase) -> AttentionStages:
     return replace(stages, output=stages.output.reshape(*rows, length, heads, width).transpose(-3, -2))
 
 
-def token_in_view_split(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
-    """Return the token, and which part of it, in row or column `place` of a head split by view alone. heads: of the
+def token_in_view_split(head: int, index: int, heads: int, length: int) -> tuple[int, int]:
+    """Return the token, and which part of it, in row or column `index` of a head split by view alone. heads: of the
     queries for a row; of the keys, which several heads may share, for a column."""
-    return divmod(head * length + place, heads)
+    return divmod(head * length + index, heads)
 
 
 def stretch(head: int, heads: int, length: int) -> tuple[int, int]:

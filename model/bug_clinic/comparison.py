@@ -48,11 +48,11 @@ def prepare_text(model: Model, text: str) -> Text:
     """Cut lines to MAX_TOKENS, and add one if all are equally long: bugs with padding need some. A line that the model
     cannot tokenize stays as it is."""
     lines, left_out = rows_of(text, MAX_ROWS)
-    most = min(MAX_TOKENS, model.context - 1)
+    max_tokens = min(MAX_TOKENS, model.context - 1)
     short = []
     for line in lines:
         with suppress(ValueError):  # a line that the model cannot tokenize stays
-            line = shortened(line, most, lambda some: _read(model, some))
+            line = shortened(line, max_tokens, lambda some: _read(model, some))
         short.append(line)
     added = len({_length(model, line) for line in short}) < 2
     rows = [*short, f"{short[0].rstrip()} {ADDED}"] if added and short else short
@@ -122,7 +122,7 @@ class BugComparison:
 class BugTrial:
     """A trial of a bug, and of the right version. buggy: the whole run with it, if it is in other layers too."""
 
-    tried: AttentionTrial
+    wrong: AttentionTrial
     right: AttentionTrial
     buggy: Trace | None
 
@@ -172,7 +172,7 @@ def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugCo
     # layer < 2: layer 1's input comes from the right layer 0
     exact = special.get(bug.key, not bug.first_layer or layer < 2 or bool(model.standard.causal))
     try:
-        wrong = row_of(trial.tried.stages)
+        wrong = row_of(trial.wrong.stages)
     except Crash as crash:
         error = str(crash)
     return BugComparison(wrong, row_of(trial.right.stages), error, exact)
@@ -206,7 +206,7 @@ class Examination:
 def examine(model: Model, trace: Trace, row: int, key: str, layer: int) -> Examination:
     """Examine the bug of this key on one row of a run under masks_for(model), its laws in one layer."""
     trial = trial_of(model, trace, BY_KEY[key], layer, row)
-    verdicts = {law: (trial.tried.verdicts[law], trial.right.verdicts[law]) for law in LAWS}
+    verdicts = {law: (trial.wrong.verdicts[law], trial.right.verdicts[law]) for law in LAWS}
     return Examination(verdicts, _losses(model, trace, BY_KEY[key], row, trial.buggy))
 
 

@@ -61,24 +61,24 @@ Measure = Callable[[AttentionTrial], float]
 
 @dataclass(frozen=True)
 class Law:
-    """A law in words, and how much of a violation is rounding. of: the quantity of the violation. most: the tolerance
-    in float32; if `of` is "output", for values of size 1. needs: what a case must have for the law to apply."""
+    """A law in words, and how much of a violation is rounding. of: the quantity of the violation. tolerance: in
+    float32; if `of` is "output", for values of size 1. needs: what a case must have for the law to apply."""
 
     words: str
     measure: Measure
     of: str
-    most: float = 0.0
+    tolerance: float = 0.0
     needs: str = ""
 
 
 LAWS: dict[str, Law] = {}
 
 
-def law(words: str, of: str, most: float = 0.0, needs: str = "") -> Callable[[Measure], Measure]:
+def law(words: str, of: str, tolerance: float = 0.0, needs: str = "") -> Callable[[Measure], Measure]:
     """Register a measure as a law, under its name; the arguments are Law's."""
 
     def add(measure: Measure) -> Measure:
-        LAWS[measure.__name__] = Law(words, measure, of, most, needs)
+        LAWS[measure.__name__] = Law(words, measure, of, tolerance, needs)
         return measure
 
     return add
@@ -88,16 +88,16 @@ HALF_ROUNDS = 1000.0  # how much coarser float16 rounds than the laws allow floa
 
 
 @law(N_("The code runs."), N_("errors"))
-def runs(tried: AttentionTrial) -> float:
+def runs(trial: AttentionTrial) -> float:
     """Return 0 if the attention could be computed. Raises Crash if PyTorch refuses."""
-    _ = tried.stages
+    _ = trial.stages
     return 0.0
 
 
 @law(N_("A blocked cell's weight is exactly 0."), N_("weight"))
-def blocked(tried: AttentionTrial) -> float:
-    weights = tried.stages.weights
-    return _largest(weights[~tried.case.allowed.expand_as(weights)])
+def blocked(trial: AttentionTrial) -> float:
+    weights = trial.stages.weights
+    return _largest(weights[~trial.case.allowed.expand_as(weights)])
 
 
 @law(
@@ -105,22 +105,22 @@ def blocked(tried: AttentionTrial) -> float:
     N_("weight"),
     1e-5,
 )
-def rows(tried: AttentionTrial) -> float:
+def rows(trial: AttentionTrial) -> float:
     """Return how far a row's sum is from 1 (with a sink, from what that leaves), at most, if it has an allowed key."""
-    case, sums = tried.case, tried.stages.weights.sum(-1)
+    case, sums = trial.case, trial.stages.weights.sum(-1)
     expected = torch.ones_like(sums)
     if (sinks := case.terms.sinks) is not None:
         sinks = sinks[:, None] if sinks.ndim == 1 else sinks[..., 0]
-        expected = (tried.stages.masked.float().logsumexp(-1) - sinks).sigmoid()
+        expected = (trial.stages.masked.float().logsumexp(-1) - sinks).sigmoid()
     looks = case.allowed.any(-1).expand_as(sums)
     return _largest((sums - expected)[looks])
 
 
 @law(N_("A token with no allowed key gets output 0, never NaN."), N_("output"), needs=N_("a token with no allowed key"))
-def empty(tried: AttentionTrial) -> float:
+def empty(trial: AttentionTrial) -> float:
     """Return the largest weight or output of a fully blocked row."""
-    nothing = ~tried.case.allowed.any(-1)  # [B,1,T]
-    stages = tried.stages
+    nothing = ~trial.case.allowed.any(-1)  # [B,1,T]
+    stages = trial.stages
     parts = [tensor[nothing.expand(tensor.shape[:-1])] for tensor in (stages.weights, stages.output)]
     return max(map(_largest, parts)) if nothing.any() else math.nan
 
@@ -131,45 +131,45 @@ def empty(tried: AttentionTrial) -> float:
     1e-4,
     N_("a causal mask and two tokens"),
 )
-def causal(tried: AttentionTrial) -> float:
+def causal(trial: AttentionTrial) -> float:
     """Return how far an output moves when a later real token is changed, each of them in turn."""
-    return _moved(tried, lambda changed, position: position < changed)
+    return _moved(trial, lambda changed, position: position < changed)
 
 
 @law(N_("No output depends on the token that it must predict."), N_("output"), 1e-4, N_("a causal mask and two tokens"))
-def target(tried: AttentionTrial) -> float:
+def target(trial: AttentionTrial) -> float:
     """Return how far an output moves when the token that it must predict is changed, each of them in turn."""
-    return _moved(tried, lambda changed, position: position == changed - tried.case.ahead)
+    return _moved(trial, lambda changed, position: position == changed - trial.case.ahead)
 
 
 @law(N_("A padded row gives what the same text gives alone."), N_("output"), 1e-4, N_("padding in this row"))
-def padded(tried: AttentionTrial) -> float:
-    case = tried.case
+def padded(trial: AttentionTrial) -> float:
+    case = trial.case
     if case.keep.all():
         return math.nan
-    together = tried.stages.output
+    together = trial.stages.output
     worst = 0.0
     for row in range(len(case.keep)):
-        alone = tried.output(case.text_alone(row))[0]
+        alone = trial.output(case.text_alone(row))[0]
         worst = max(worst, _largest(together[row, :, case.real(row)] - alone))
     return worst
 
 
 @law(N_("The output is what PyTorch's own attention gives."), N_("output"), 1e-4)
-def same(tried: AttentionTrial) -> float:
-    case = tried.case
+def same(trial: AttentionTrial) -> float:
+    case = trial.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
-    return _largest(tried.stages.output - expected)
+    return _largest(trial.stages.output - expected)
 
 
 @law(N_("The inputs of one head do not affect the others."), N_("output"), 1e-4, N_("two key-value heads"))
-def heads(tried: AttentionTrial) -> float:
+def heads(trial: AttentionTrial) -> float:
     """Return how far the other heads' output moves when head 0, and those that share its keys, get other numbers."""
-    case = tried.case
+    case = trial.case
     group = case.q.shape[1] // case.k.shape[1]
     if case.k.shape[1] == 1:
         return math.nan
-    before, after = tried.stages.output, tried.output(case.with_negated((slice(None), 0)))
+    before, after = trial.stages.output, trial.output(case.with_negated((slice(None), 0)))
     return _largest(before[:, group:] - after[:, group:])
 
 
@@ -178,14 +178,14 @@ def heads(tried: AttentionTrial) -> float:
     N_("of 3 ignored"),
     needs=N_("a token with two allowed keys"),
 )
-def projected(tried: AttentionTrial) -> float:
+def projected(trial: AttentionTrial) -> float:
     """Return how many of q, k and v can get other numbers without any effect on the output."""
-    case = tried.case
+    case = trial.case
     if (case.allowed.sum(-1) < 2).all():
         return math.nan  # a query with one allowed key gives it all weight, whatever q and k
-    before = tried.stages.output
+    before = trial.stages.output
     changed = [replace(case, **{name: -getattr(case, name)}) for name in ("q", "k", "v")]
-    return float(sum(_largest(before - tried.output(other)) == 0 for other in changed))
+    return float(sum(_largest(before - trial.output(other)) == 0 for other in changed))
 
 
 @law(
@@ -194,22 +194,22 @@ def projected(tried: AttentionTrial) -> float:
     0.1,
     N_("a model that divides its scores by √d"),
 )
-def scaled(tried: AttentionTrial) -> float:
+def scaled(trial: AttentionTrial) -> float:
     """Return how far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the
     case's sizes and precision, on 128 positions."""
-    case, random = tried.case, torch.Generator().manual_seed(0)
+    case, random = trial.case, torch.Generator().manual_seed(0)
     if not case.has_usual_scale:
         return math.nan
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
     drawn = AttentionCase(q, k, v, torch.ones(1, 1, 128, 128, dtype=torch.bool), torch.ones(1, 128, dtype=torch.bool))
-    return abs(float(drawn.run(tried.attention).scaled.float().std()) - 1)
+    return abs(float(drawn.run(trial.attention).scaled.float().std()) - 1)
 
 
 @law(N_("Scores that are still needed are not overwritten."), N_("scores"))
-def kept(tried: AttentionTrial) -> float:
+def kept(trial: AttentionTrial) -> float:
     """Return how many of the scores, which may still be needed, the attention has overwritten with -inf."""
-    stages, bias = tried.stages, tried.case.terms.bias
+    stages, bias = trial.stages, trial.case.terms.bias
     gone = stages.raw.isfinite() & (stages.scaled == -torch.inf)
     return float((gone if bias is None else gone & (bias != -torch.inf)).sum())  # the model's own -inf does not count
 
@@ -224,26 +224,26 @@ class Verdict:
     error: str = ""
 
 
-def judge(law: Law, tried: AttentionTrial) -> Verdict:
+def judge(law: Law, trial: AttentionTrial) -> Verdict:
     try:
-        amount = law.measure(tried)
+        amount = law.measure(trial)
     except Crash as crash:
         return Verdict(math.inf if law.measure is runs else math.nan, law.measure is runs, str(crash))
-    most = law.most * (HALF_ROUNDS if tried.case.q.dtype == torch.float16 else 1.0)
+    tolerance = law.tolerance * (HALF_ROUNDS if trial.case.q.dtype == torch.float16 else 1.0)
     if law.of == "output":
-        most *= max(1.0, float(tried.case.v.abs().max()))
-    return Verdict(amount, amount > most)
+        tolerance *= max(1.0, float(trial.case.v.abs().max()))
+    return Verdict(amount, amount > tolerance)
 
 
-def _moved(tried: AttentionTrial, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Return how far an output moves when a real token is changed, each in turn. asked: maps (the changed positions
+def _moved(trial: AttentionTrial, affected: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """Return how far an output moves when a real token is changed, each in turn. affected: maps (the changed positions
     [T,1], all positions [T]) to bool [T,T], the outputs that count."""
-    allowed = tried.case.allowed
+    allowed = trial.case.allowed
     positions = torch.arange(allowed.shape[-1])
     later = positions > positions[:, None]
     if (allowed & later).any() or len(positions) == 1:
         return math.nan  # no mask forbids attending ahead, or no position is earlier
-    return _largest(tried.moved[:, asked(positions[:, None], positions)])
+    return _largest(trial.moved[:, affected(positions[:, None], positions)])
 
 
 def _largest(values: Tensor) -> float:

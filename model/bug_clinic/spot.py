@@ -43,8 +43,8 @@ def difference(one: Tensor, other: Tensor, keep: Tensor, features: tuple[str, ..
         first, second = (FEATURES[name](weights, keep) for weights in (one, other))
         if abs(first - second) >= MIN_FEATURE_DIFFERENCE:
             return HeatmapDifference(name, (-1, -1), first, second)
-    apart = (one - other).abs()
-    query, key = divmod(int(apart.argmax()), apart.shape[1])
+    difference = (one - other).abs()
+    query, key = divmod(int(difference.argmax()), difference.shape[1])
     return HeatmapDifference("", (query, key), float(one[query, key]), float(other[query, key]))
 
 

@@ -169,22 +169,22 @@ class PatchPair:
 
     def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
         """Return the logits [N,V] after the query in each of N runs of B."""
-        real, every = self._real, {one for patches in each for one in patches}
-        for one in every:
-            index("layer", one.layer, self.b.num_layers)
-            if one.kind == "position":
-                index("position", one.number, real.stop, first=real.start)
+        real, every = self._real, {patch for patches in each for patch in patches}
+        for patch in every:
+            index("layer", patch.layer, self.b.num_layers)
+            if patch.kind == "position":
+                index("position", patch.number, real.stop, first=real.start)
             else:
-                index("head", one.number, self.b.num_heads)
-        given = self._heads_given(self.a, self.row_a, {one.layer for one in every if one.kind != "position"})
+                index("head", patch.number, self.b.num_heads)
+        given = self._heads_given(self.a, self.row_a, {patch.layer for patch in every if patch.kind != "position"})
         number_of = self.model.describe().layer_number  # in the network, which may have layers without attention
-        numbers = {one.layer: number_of("self", one.layer) for one in every if one.kind == "position"}
+        numbers = {patch.layer: number_of("self", patch.layer) for patch in every if patch.kind == "position"}
         alone = self.a.batch.rows([self.row_a])
         streams = self.model.residuals(alone, self.a.spec).streams if numbers else ()
         taken = {number: streams[number][0, alone.real(0)] for number in numbers.values()}
 
         def edits(rows: slice) -> Edits:
-            some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
+            some = [(row, astuple(patch)) for row, patches in enumerate(each[rows]) for patch in patches]
 
             def heads(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
                 output = output.clone()
@@ -238,7 +238,7 @@ class PatchPair:
         return torch.cat(found)
 
 
-def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
+def run_patch_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
     """Call a method of PatchPair: a job's entry point."""
     return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
 

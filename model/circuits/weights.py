@@ -113,15 +113,15 @@ class CircuitWeights:
 
     def read_by(self, weight: Tensor, layer: int) -> Tensor:
         """Project every token with a weight [D,W] of a layer: [V,D]."""
-        return self._read(self._kept(layer)[0], weight)
+        return self._read(self._cached(layer)[0], weight)
 
     def moments(self, layer: int) -> Moments:
-        return self._kept(layer)[1]
+        return self._cached(layer)[1]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """Project the first learned positions as `read_by`, each beside a token of the usual size: [count,D]."""
         some = _plain(self.positions.weight)[:count]
-        (_, deviation), _ = self._kept(layer)
+        (_, deviation), _ = self._cached(layer)
         usual = deviation.square().mean() - self._position_variance
         return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
@@ -137,24 +137,24 @@ class CircuitWeights:
         table, deviation = tokens
         return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
-    def _kept(self, layer: int) -> tuple[TableAndDeviation, Moments]:
-        kept, later = self._made, layer > 0
-        if later not in kept:
+    def _cached(self, layer: int) -> tuple[TableAndDeviation, Moments]:
+        cache, later = self._cache, layer > 0
+        if later not in cache:
             weight = _weight(self.embedding).detach()[: self.count]
             table = weight.cpu()
             if later:
-                place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
+                position = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
                 table = torch.empty_like(table)
                 for some, made in zip(weight.split(ROWS), table.split(ROWS), strict=True):
-                    made.copy_(some + self.first_mlp(some + place))
+                    made.copy_(some + self.first_mlp(some + position))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token plus a position of the usual size
             deviation = (self._variance(table) + self._position_variance + epsilon).sqrt()
-            kept[later] = (table, deviation), self._moments(table, deviation)
-        return kept[later]
+            cache[later] = (table, deviation), self._moments(table, deviation)
+        return cache[later]
 
     @cached_property
-    def _made(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
+    def _cache(self) -> dict[bool, tuple[TableAndDeviation, Moments]]:
         """Results computed from the current weights: a network may be trained in place."""
         network = self.model.network
         now = weights_in(network)

@@ -109,8 +109,8 @@ class DatesModel(Model):
         """See Model.run; the decoder runs on batch as it is. Raises ValueError for a batch without a source."""
         spec = spec or self.standard
         if edit is not None:
-            words = N_("{model}: the outputs of its heads cannot be changed here. Choose another model")
-            raise NotSupported(msg(words, model=self.name))
+            template = N_("{model}: the outputs of its heads cannot be changed here. Choose another model")
+            raise NotSupported(msg(template, model=self.name))
         if batch.source is None:
             raise ValueError(
                 f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown
@@ -188,13 +188,13 @@ def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in load_file(weights_path).items()})
     except (SafetensorError, OSError, RuntimeError) as error:
-        words = N_("{path}: expected the weights of {config}, found {error}")
-        raise CheckpointError(msg(words, path=weights_path, config=config_path.name, error=error)) from None
+        template = N_("{path}: expected the weights of {config}, found {error}")
+        raise CheckpointError(msg(template, path=weights_path, config=config_path.name, error=error)) from None
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_path))
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        words = N_("{path}: expected a tokenizer, found none ({error})")
-        raise CheckpointError(msg(words, path=tokenizer_path, error=error)) from None
+        template = N_("{path}: expected a tokenizer, found none ({error})")
+        raise CheckpointError(msg(template, path=tokenizer_path, error=error)) from None
     return DatesModel(name, network.eval().requires_grad_(False), tokenizer)
 
 
@@ -220,14 +220,14 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
     try:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
-            words = N_("{path}: expected model_type {kind!r}, found another")
-            raise CheckpointError(msg(words, path=path, kind=MODEL_TYPE))
+            template = N_("{path}: expected model_type {kind!r}, found another")
+            raise CheckpointError(msg(template, path=path, kind=MODEL_TYPE))
         return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected a model's config.json, found no such file", path=path)) from None
     except (json.JSONDecodeError, ValidationError) as error:
-        words = N_("{path}: expected the sizes of an encoder-decoder, found {error}")
-        raise CheckpointError(msg(words, path=path, error=error)) from None
+        template = N_("{path}: expected the sizes of an encoder-decoder, found {error}")
+        raise CheckpointError(msg(template, path=path, error=error)) from None
 
 
 def _until_end(row: Sequence[int]) -> list[int]:

@@ -65,13 +65,13 @@ def _days(text: str) -> list[str]:
             if end := _attached(tokens, first, last):
                 barred = max(barred, end)
             elif first >= barred:
-                places = [place for place in range(first, last) if kinds[place] in "dD"]
-                months = [_month_at(place, first, last, kinds) for place in places]
+                days = [index for index in range(first, last) if kinds[index] in "dD"]
+                months = [_month_at(index, first, last, kinds) for index in days]
                 year = tokens[found.start() if kinds[found.start()] == "y" else found.end() - 1]
                 named = {
-                    (int(_digits(tokens[place])), month_of(tokens[month][1][0])): f"{_digits(tokens[place])} "
+                    (int(_digits(tokens[index])), month_of(tokens[month][1][0])): f"{_digits(tokens[index])} "
                     f"{tokens[month][1][0]} {_digits(year)}"
-                    for place, month in zip(places, months, strict=True)
+                    for index, month in zip(days, months, strict=True)
                 }
                 if len(named) > 1:
                     return list(named.values())
@@ -101,11 +101,11 @@ def _attached(tokens: list[Token], first: int, last: int) -> int:
     kinds = "".join(kind for kind, _ in tokens)
     if first == 0 or kinds[first - 1] not in "xndD" or "m" in kinds[first : first + 2]:
         return 0
-    for place in range(first + 1, last - 1):
-        (_, before), (kind, sign), (_, after) = tokens[place - 1 : place + 2]
+    for index in range(first + 1, last - 1):
+        (_, before), (kind, sign), (_, after) = tokens[index - 1 : index + 2]
         loose = before.end() < sign.start() or sign.end() < after.start()
         if kind == "c" or (kind == "j" and sign[0] in _SIGNS.replace("&", "") and loose):
-            return place
+            return index
     return 0
 
 
@@ -131,8 +131,8 @@ def _of_a_date(years: re.Match[str]) -> bool:
 
 def _may_stand(numbers: str) -> bool:
     """Whether this is a day and a month in either order, or a four-digit year."""
-    least, *more = sorted(int(number) for number in re.split("[./]", numbers))
-    return not more or (1 <= least <= 12 and more[0] <= 31)
+    smallest, *more = sorted(int(number) for number in re.split("[./]", numbers))
+    return not more or (1 <= smallest <= 12 and more[0] <= 31)
 
 
 def overlapping(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -157,7 +157,7 @@ def _one_apart(word: str, name: str) -> bool:
     if word[:1] != name[:1] or abs(len(word) - len(name)) > 1:
         return False
     pairs = zip(word, name, strict=False)
-    begin = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(word), len(name)))
+    begin = next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(word), len(name)))
     rest, right = word[begin:], name[begin:]
     swapped = rest[1::-1] + rest[2:]
     return rest[1:] in (right, right[1:]) or rest == right[1:] or swapped == right

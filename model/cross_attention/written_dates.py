@@ -68,8 +68,8 @@ def year_in_words(year: int) -> tuple[str, ...]:
     """Return a year in words: nineteen ninety-nine; two thousand and five, two thousand five; not twenty five."""
     century, rest = divmod(year, 100)
     if year // 1000 == 2 and rest + century % 10 * 100 < 20:
-        said = "two thousand" if rest == 0 else f"two thousand and {_below_hundred(rest)}"
-        return (said, said.replace(" and ", " ")) if rest else (said,)
+        spelled = "two thousand" if rest == 0 else f"two thousand and {_below_hundred(rest)}"
+        return (spelled, spelled.replace(" and ", " ")) if rest else (spelled,)
     if rest == 0:
         return (f"{UP_TO_NINETEEN[century - 1]} hundred",)
     named = "twenty" if century == 20 else UP_TO_NINETEEN[century - 1]
@@ -124,9 +124,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ZONES = ("Z", " UTC", " GMT", "+00:00", "+02:00", "-07:00", " +0000", " -0500", " GMT+0200")
 
 
-def words(draw: random.Random, most: int) -> str:
-    """Return one to `most` words, most of them English."""
-    return " ".join(word(draw) for _ in range(draw.randint(1, most)))
+def words(draw: random.Random, max_words: int) -> str:
+    """Return one to `max_words` words, most of them English."""
+    return " ".join(word(draw) for _ in range(draw.randint(1, max_words)))
 
 
 def word(draw: random.Random) -> str:
@@ -233,8 +233,8 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
         name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
         name += "." if not joined and draw.random() < 0.3 else ""
     name = name.upper() if draw.random() < 0.08 else name
-    said = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
-    return template.format(d=digits, o=ordinal, m=name, Y=year, y=said)
+    year_text = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
+    return template.format(d=digits, o=ordinal, m=name, Y=year, y=year_text)
 
 
 def _numeric(year: int, month: int, day: int, draw: random.Random) -> str:
@@ -253,19 +253,19 @@ def _digits(number: int, draw: random.Random) -> str:
 def mistyped(name: str, draw: random.Random) -> str:
     """Return the name with a letter missing, extra or wrong, or two of them swapped; the first letter stays. Names of
     four letters only get one doubled, shorter ones stay: a part of "May" would be no month."""
-    place = draw.randrange(1, len(name))
+    index = draw.randrange(1, len(name))
     if len(name) < 5:
-        return name[:place] + name[place] + name[place:] if len(name) == 4 else name
+        return name[:index] + name[index] + name[index:] if len(name) == 4 else name
     kind = draw.choice(("drop", "drop", "double", "swap", "swap", "add", "change"))
     if kind == "drop":
-        return name[:place] + name[place + 1 :]
+        return name[:index] + name[index + 1 :]
     if kind == "double":
-        return name[:place] + name[place] + name[place:]
+        return name[:index] + name[index] + name[index:]
     if kind == "swap":
-        place = min(place, len(name) - 2)
-        return name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+        index = min(index, len(name) - 2)
+        return name[:index] + name[index + 1] + name[index] + name[index + 2 :]
     letter = draw.choice("aeiourstnlm")
-    return name[:place] + letter + name[place + (kind == "change") :]
+    return name[:index] + letter + name[index + (kind == "change") :]
 
 
 def _year(year: int, draw: random.Random, *, apostrophe: bool) -> str:
@@ -318,6 +318,6 @@ def _spaced(text: str, draw: random.Random) -> str:
     if chance < 0.03 and len(text) < 40:
         text = text.replace(" ", "  ")
     elif chance < 0.1:
-        place = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
-        text = text[:place] + " " * draw.choice((1, 1, 2, 3)) + text[place:]
+        index = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
+        text = text[:index] + " " * draw.choice((1, 1, 2, 3)) + text[index:]
     return " " * (draw.random() < 0.04) + text + " " * (draw.random() < 0.04)

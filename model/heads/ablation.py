@@ -87,13 +87,13 @@ def outcome(
     layers, heads = found.shape(off.attention) if off.attention in found.layers else (0, 0)
     for layer, head in off.heads:
         if not (0 <= layer < layers and 0 <= head < heads):
-            words = N_("expected heads of the {layers} × {heads} of attention {attention!r}, got {head}")
+            template = N_("expected heads of the {layers} × {heads} of attention {attention!r}, got {head}")
             got = {"attention": off.attention, "head": head_name(layer, head)}
-            raise ValueError(msg(words, layers=layers, heads=heads, **got))
+            raise ValueError(msg(template, layers=layers, heads=heads, **got))
     trace = model.run(alone, spec, _edit(off, alone, [off.heads]) if off.heads else None)
     logs = logits_at(trace, 0, query).log_softmax(-1)
-    asked, candidates = _answer(model, logs, target), model.ranked(logs.exp(), TOP)
-    return AblationOutcome(**vars(asked), losses=trace.losses().numpy(), candidates=candidates)
+    prediction, candidates = _answer(model, logs, target), model.ranked(logs.exp(), TOP)
+    return AblationOutcome(**vars(prediction), losses=trace.losses().numpy(), candidates=candidates)
 
 
 def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:

@@ -68,11 +68,11 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
     the heads' mean or maximum; for a rollout, in its result. Raises ValueError for cross-attention, and for a text
     whose maps would take over MAX_BYTES."""
     _check_square(trace)
-    most = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
+    max_tokens = int((MAX_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
-    if length > most:
-        words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
-        raise ValueError(msg(words, most=most, layers=trace.num_layers, length=length))
+    if length > max_tokens:
+        template = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}: shorten the text")
+        raise ValueError(msg(template, most=max_tokens, layers=trace.num_layers, length=length))
     groups, labels = merge_groups(trace, row, by), list(trace.queries.pieces[row])
     if how == "rollout":
         maps = rollout(over_heads(trace, row, masks, "mean"))
@@ -98,13 +98,13 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     Raises ValueError for cross-attention, and for more tokens than MAX_FLOW leaves time for."""
     _check_square(trace)
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
-    most = int((MAX_FLOW / layers**2) ** (1 / 3))
-    if length > most:
-        words = N_(
+    max_tokens = int((MAX_FLOW / layers**2) ** (1 / 3))
+    if length > max_tokens:
+        template = N_(
             "expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}: shorten the "
             "text, or take attention rollout, which allows longer texts"
         )
-        raise ValueError(msg(words, most=most, layers=layers, length=length))
+        raise ValueError(msg(template, most=max_tokens, layers=layers, length=length))
     return flow(over_heads(trace, row, masks, "mean"), query)
 
 
@@ -186,9 +186,9 @@ class LogitLens:
     next_ranks: np.ndarray
     labels: dict[int, str]
 
-    def settled(self, place: int) -> int:
-        """Return the first reading from which on all rank the model's own prediction first; place: an index below P."""
-        same = self.ids[:, place, 0] == self.ids[-1, place, 0]
+    def settled(self, index: int) -> int:
+        """Return the first reading from which on all rank the model's own prediction first; index: an index below P."""
+        same = self.ids[:, index, 0] == self.ids[-1, index, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 
 
@@ -216,7 +216,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positi
         given = logits.gather(-1, wanted.clamp(min=0)[:, None])
         ranks = (1 + (logits > given).sum(-1)).masked_fill(wanted < 0, 0)  # many probabilities are rounded to 0
         found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
-    ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
+    ids, probabilities, chances, next_ranks = (torch.stack(some).numpy() for some in zip(*found, strict=True))
     shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
     labels = {token: model.label(token) for token in shown}
-    return LogitLens(ids, probabilities, wanted.numpy(), chances, places, labels)
+    return LogitLens(ids, probabilities, wanted.numpy(), chances, next_ranks, labels)

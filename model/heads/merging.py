@@ -60,12 +60,15 @@ def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
     if by == "tokens":
         return np.arange(len(labels))
     if row >= len(batch.texts) or len(batch.ends[row]) != len(labels):
-        return groups_of_labels(labels, by)
-    text, ends = batch.texts[row], batch.ends[row]
-    read = [text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
-    written = [SPECIAL.fullmatch(label) and span.strip() == label for label, span in zip(labels, read, strict=True)]
-    spans = ["" if special else span for special, span in zip(written, read, strict=True)]  # as in a chat template
-    return _groups(spans, labels, by)
+        begins = groups_of_labels(labels, by)
+    else:
+        text, ends = batch.texts[row], batch.ends[row]
+        read = [text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+        written = [SPECIAL.fullmatch(label) and span.strip() == label for label, span in zip(labels, read, strict=True)]
+        spans = ["" if special else span for special, span in zip(written, read, strict=True)]  # as in a chat template
+        begins = _groups(spans, labels, by)
+    # T5 and Marian begin a target with their padding token: beside padding, its label alone does not tell
+    return np.union1d(begins, np.flatnonzero(np.diff(batch.kept[row])) + 1)
 
 
 def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:

@@ -104,8 +104,8 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
         if not layers:
             raise ValueError(f"expected a query that depends on the key, got query {query} and key {key}")  # not shown
         layers -= 1
-        told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
-        looks.append(PathStep(layers, query, query := int(told[0])))
+        sources = (allowed[layers][query] & holders[layers]).nonzero().flatten()
+        looks.append(PathStep(layers, query, query := int(sources[0])))
     return tuple(looks)
 
 

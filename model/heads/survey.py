@@ -52,21 +52,21 @@ class AttentionShares:
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         same_before = measures.same_before(ids) & later[:, None] if self._ids is None else torch.zeros(0, 2)
         self._pairs = same_before.nonzero()  # [P,2]: query, an earlier position of its token
-        asked = [much_later, later, later, later & repeats, later & (follower >= 0), real, real]
-        self._asked = torch.stack(asked).float()  # [M,Q]
+        counted = [much_later, later, later, later & repeats, later & (follower >= 0), real, real]
+        self._counted = torch.stack(counted).float()  # [M,Q]
         self._sums = torch.zeros(len(SHARES), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)
 
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
         """Add weights [H, queries, K] of a layer, on the CPU."""
-        asked = self._asked[:, None, queries] * (weights.amax(-1) > 0)  # [M,H,queries]
+        counted = self._counted[:, None, queries] * (weights.amax(-1) > 0)  # [M,H,queries]
         values = torch.cat([self._patterns(queries, weights), self._leak(layer, queries, weights)])
-        self._sums[:, layer] += (values * asked).sum(-1)
-        self._counts[:, layer] += asked.sum(-1)
+        self._sums[:, layer] += (values * counted).sum(-1)
+        self._counts[:, layer] += counted.sum(-1)
 
     def rare(self) -> frozenset[str]:
         """Return the patterns that count fewer than MIN_TO_MARK queries of the row."""
-        counts = self._asked.sum(-1).tolist()
+        counts = self._counted.sum(-1).tolist()
         return frozenset(name for name, count in zip(HEAD_PATTERNS, counts, strict=False) if count < MIN_TO_MARK)
 
     def means(self) -> dict[str, np.ndarray]:
@@ -74,7 +74,7 @@ class AttentionShares:
         order."""
         means = self._sums / self._counts
         if self._across:
-            means[[place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
+            means[[index for index, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
         return dict(zip(SHARES, means.numpy(), strict=True))
 
     def _patterns(self, queries: slice, weights: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     heads = range(trace.num_heads) if spec.heads else range(1)
     kinds = {head in spec.heads: head for head in heads}  # one head of each kind
 
-    def of_head(layer: int, head: int) -> np.ndarray:
+    def blocked_in(layer: int, head: int) -> np.ndarray:
         context = trace.layers[layer].context
         if context.is_long:
             rows, columns = groups or (np.arange(context.queries), np.arange(context.keep.shape[1]))
@@ -198,7 +198,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
             made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
         return made[key]
 
-    every = [{kind: of_head(layer, head) for kind, head in kinds.items()} for layer in range(trace.num_layers)]
+    every = [{kind: blocked_in(layer, head) for kind, head in kinds.items()} for layer in range(trace.num_layers)]
     return np.array([[of_kind[head in spec.heads] for head in heads] for of_kind in every])
 
 
@@ -240,20 +240,20 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     merged into. Raises ValueError for runs of other shapes or on other tokens."""
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
-        words = N_(
+        template = N_(
             "expected two runs of the same shape, got {one} and {other}: run the same text with both models; if "
             "only one of them adds a start token, subtract the arrays without that token: numpy()[..., 1:, 1:]"
         )
         sizes = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
-        said = []
-        for one in (trace, other):
-            lengths = {"queries": one.queries.ids.shape[1], "keys": one.keys.ids.shape[1]}
-            said.append(msg(sizes, layers=one.num_layers, heads=one.num_heads, **lengths))
-        raise ValueError(msg(words, one=said[0], other=said[1]))
+        described = []
+        for run in (trace, other):
+            lengths = {"queries": run.queries.ids.shape[1], "keys": run.keys.ids.shape[1]}
+            described.append(msg(sizes, layers=run.num_layers, heads=run.num_heads, **lengths))
+        raise ValueError(msg(template, one=described[0], other=described[1]))
     texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
     if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):
-        words = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
-        raise ValueError(msg(words))
+        template = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
+        raise ValueError(msg(template))
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)

@@ -134,7 +134,7 @@ def four_token_steps(given: FourTokens) -> FourTokensSteps:
                 f"expected {name} {list(shape)} from −{MAX_NUMBER:g} to {MAX_NUMBER:g}, got another"  # not shown
             )
     query, keys, values = (torch.tensor(getattr(given, name), dtype=dtype) for name in shapes)
-    allowed = torch.tensor([place not in given.blocked for place in range(size)])
+    allowed = torch.tensor([key not in given.blocked for key in range(size)])
     raw = keys @ query
     scaled = raw / torch.tensor(FOUR_TOKENS_WIDTH, dtype=dtype).sqrt()
     added = torch.zeros(size, dtype=dtype)

@@ -80,14 +80,14 @@ class MaskView:
     """The masks of one head over T positions, without hand-drawn strokes, and the strokes.
 
     blockers: for each mask that is on, bool [T,T], True = it blocks the cell, whatever opens it again.
-    openers: likewise the cells that a mask opens. place: int [T], a position's number among the row's real tokens, -1
-    at padding. strokes: (kind, query, key, last query, last key), in those numbers.
+    openers: likewise the cells that a mask opens. token_indices: int [T], each position's index among the row's real
+    tokens, -1 at padding. strokes: (kind, query, key, last query, last key), in those indices.
     labels: a token for each position.
     """
 
     blockers: dict[str, np.ndarray]
     openers: dict[str, np.ndarray]
-    place: np.ndarray
+    token_indices: np.ndarray
     strokes: Sequence[tuple[str, int, int, int, int]]
     labels: Sequence[str]
 

@@ -79,21 +79,21 @@ class HuggingFaceModel(Model):
         self._shown = list(stacks.parts)[-1]
         shown = [site for site in sites if site.part == self._shown]
         heads, shared = findings.heads[self._shown]
-        most = min(max(MIN_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
+        max_tokens = min(max(MIN_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
         super().__init__(
             name,
             num_layers=len(shown),
             num_heads=heads,
-            context=min(stacks.context(), most),
+            context=min(stacks.context(), max_tokens),
             bytes_per_token=findings.bytes_per_token,
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self.takes_positions = stacks.takes_positions
-        places = {site.place for site in shown}
-        paths = {None if place is None else place.path for place in places}
-        several = len(places) < len(shown) and None not in places
+        locations = {site.location for site in shown}
+        paths = {None if location is None else location.path for location in locations}
+        several = len(locations) < len(shown) and None not in locations
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None, several=several)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self.added_after = len((self._tokens.targets or self._tokens.texts).end)
@@ -107,8 +107,8 @@ class HuggingFaceModel(Model):
         writer = self._tokens.targets
         if writer is None:
             if targets is not None:
-                words = N_("{model} is not an encoder-decoder: it takes texts but no targets. Leave the targets out")
-                raise ValueError(msg(words, model=self.name))
+                template = N_("{model} is not an encoder-decoder: it takes texts but no targets. Leave the targets out")
+                raise ValueError(msg(template, model=self.name))
             return batch
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as sequence classifiers built on encoder-decoders do
@@ -185,8 +185,8 @@ class HuggingFaceModel(Model):
         Raises NotSupported for all networks but a single stack whose layers add to one residual stream.
         """
         if isinstance(self._stacks, TwoStacks):
-            words = N_("It is an encoder-decoder: there are two residual streams, and heads that read both")
-            raise NotSupported(msg(words))
+            template = N_("It is an encoder-decoder: there are two residual streams, and heads that read both")
+            raise NotSupported(msg(template))
         with self._residuals.reading() as read:
             alone = self.run(trace.batch.rows([row]), trace.spec)
         return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
@@ -250,8 +250,8 @@ class HuggingFaceModel(Model):
     def _inputs(self, batch: TokenBatch) -> Inputs:
         count = batch.ids.shape[1]
         if count > self.context:
-            words = N_("expected at most {most} tokens, got {count}")
-            raise ValueError(msg(words, most=self.context, count=count))
+            template = N_("expected at most {most} tokens, got {count}")
+            raise ValueError(msg(template, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
         return Inputs(batch.ids.to(self.network.device), batch.keep.to(self.network.device), source, image)
@@ -300,8 +300,8 @@ class HuggingFaceModel(Model):
         rows = torch.tensor([begin] * len(source.ids), device=self.network.device)
         ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
         ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
-        most = min(MAX_WRITTEN, self.context - len(begin))
-        for _ in range(most + 1):  # one more token than is kept, since it may be an end token
+        max_new_tokens = min(MAX_WRITTEN, self.context - len(begin))
+        for _ in range(max_new_tokens + 1):  # one more token than is kept, since it may be an end token
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())
             logits = stacks.logits(stacks.decode(run, inputs, encoded)[:, -1])
@@ -312,8 +312,8 @@ class HuggingFaceModel(Model):
             if ended.all():
                 break
         written = [[*takewhile(lambda token: token not in tokens.ends, row)] for row in rows[:, len(begin) :].tolist()]
-        batch = tokens.targets.written([row[:most] for row in written], pad_side)
-        return replace(batch, would_continue=tuple(len(row) > most for row in written))
+        batch = tokens.targets.written([row[:max_new_tokens] for row in written], pad_side)
+        return replace(batch, would_continue=tuple(len(row) > max_new_tokens for row in written))
 
     def readout(self, states: Tensor) -> Tensor:
         """Return the logits of final states. Raises NotSupported for a model without a language-model head."""
@@ -363,10 +363,10 @@ def from_network(
         kind = type(tokenizer).__name__
         raise CheckpointError(f"expected a tokenizer of transformers or of tokenizers, got {kind}")  # not shown
     own = Tokenizer.from_str(backend.to_str())  # a copy, because its settings are changed
-    kept = {id(one): one for one in (*network.parameters(), *network.buffers())}
+    memo = {id(one): one for one in (*network.parameters(), *network.buffers())}
     made = (one for part in network.modules() for one in vars(part).values() if isinstance(one, Tensor))
-    kept |= {id(one): one.detach() for one in made if not one.is_leaf}  # non-leaf: pruning recomputes them
-    shared = copy.deepcopy(network, kept).eval()
+    memo |= {id(one): one.detach() for one in made if not one.is_leaf}  # non-leaf: pruning recomputes them
+    shared = copy.deepcopy(network, memo).eval()
     shared.set_attn_implementation("eager")
     tokens = (settings or Settings.from_environment()).tokens
     model = _model_if_supported(name, shared, (own, own), head, tokens, processor=processor)

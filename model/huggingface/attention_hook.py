@@ -158,8 +158,8 @@ def _attention(
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], without weights."""
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
-        words = N_("its attention depends on {names}, which Unmask does not support")
-        raise NotSupported(msg(words, names=", ".join(unknown)))
+        template = N_("its attention depends on {names}, which Unmask does not support")
+        raise NotSupported(msg(template, names=", ".join(unknown)))
     bias = extra.get("position_bias")
     bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention passes zeros
     sinks = extra.get("s_aux", extra.get("sinks"))  # a parameter, which may be trained after the run
@@ -239,7 +239,7 @@ class OwnAttention(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "").strip("_")
         if name in PRODUCTS:
-            weights = next((known for known in map(self._of, args) if known is not None and known.weights), None)
+            weights = next((known for known in map(self._scores_of, args) if known is not None and known.weights), None)
             if weights is not None and current().has_text_length(weights.q.shape[2], weights.k.shape[2]):
                 return self._output(weights, name, args)
             result = function(*args, **kwargs)
@@ -255,7 +255,7 @@ class OwnAttention(TorchFunctionMode):
                 added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
             return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
         inputs = (*args, *(kwargs[key] for key in ("condition", "input", "mask", "other") if key in kwargs))
-        known = next((known for known in map(self._of, inputs) if known is not None), None)
+        known = next((known for known in map(self._scores_of, inputs) if known is not None), None)
         result = function(*args, **kwargs)
         if name == "softmax":
             if known is not None and kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, result.ndim - 1):
@@ -267,7 +267,7 @@ class OwnAttention(TorchFunctionMode):
             self._note(after and replace(after, tensor=result))
         return result
 
-    def _of(self, value: Any) -> _Scores | None:
+    def _scores_of(self, value: Any) -> _Scores | None:
         return self._known.get(id(value)) if isinstance(value, Tensor) else None
 
     def _note(self, scores: _Scores | None) -> None:

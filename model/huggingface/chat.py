@@ -48,8 +48,8 @@ def checked(messages: Iterable[tuple[str, str]]) -> Messages:
     made = tuple(messages)
     wrong = next((role for role, _ in made if role not in ROLES), None)
     if wrong is not None:
-        words = N_("expected a role out of {roles}, got {role}")
-        raise ValueError(msg(words, roles=", ".join(ROLES), role=repr(wrong)[:40]))
+        template = N_("expected a role out of {roles}, got {role}")
+        raise ValueError(msg(template, roles=", ".join(ROLES), role=repr(wrong)[:40]))
     if not 1 <= len(made) <= MAX_MESSAGES:
         raise ValueError(msg("expected 1 to {most} messages, got {count}", most=MAX_MESSAGES, count=len(made)))
     return made

@@ -98,10 +98,10 @@ UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 def is_path(name: str) -> bool:
     """Whether a name is the path of a folder or GGUF file: it exists, or cannot be a Hub id."""
-    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_place(name)))
+    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_folder(name)))
 
 
-def _place(name: str) -> Path:
+def _folder(name: str) -> Path:
     """Return the folder that a path names, or that contains its GGUF file."""
     return Path(name).parent if name.endswith(".gguf") else Path(name)
 
@@ -205,14 +205,14 @@ def is_complete(folder: Path) -> bool:
 def allowed_folder(name: str, settings: Settings) -> Path:
     """Return a user's folder, links resolved. Raises CheckpointError for none, or one outside the allowed root."""
     try:
-        folder = _place(name).expanduser().resolve()
+        folder = _folder(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
         why = msg("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
-        words = N_("{path} is outside the folder that this server loads models from. Choose one inside it.")
-        raise CheckpointError(msg(words, path=name))
+        template = N_("{path} is outside the folder that this server loads models from. Choose one inside it.")
+        raise CheckpointError(msg(template, path=name))
     if not _is_folder(folder):
         raise CheckpointError(msg("{path} is not a folder on this machine. Check the path.", path=name[:200]))
     inside = formats.transformer_folder(folder, lambda path: read_any_json(name, path))
@@ -237,7 +237,7 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
     """Return the losses that Hugging Face's Trainer logged, (step, loss) in order, by "loss" (training) and
     "eval_loss": from the trainer_state.json of a folder of checkpoints, or of the last one. Raises CheckpointError as
     steps and read_json do."""
-    files = (allowed_folder(place, settings) / TRAINER_STATE for place in (name, *reversed(steps(name, settings))))
+    files = (allowed_folder(folder, settings) / TRAINER_STATE for folder in (name, *reversed(steps(name, settings))))
     file = next((path for path in files if path.is_file() and not path.is_symlink()), None)
     history = read_json(name, file).get("log_history") if file else None
     entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
@@ -334,8 +334,8 @@ def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     type, or one whose "architectures" is not a list of names."""
     config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
-        words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
-        raise CheckpointError(msg(words, model=name))
+        template = N_("{model}: config.json has no model_type, so its architecture is unknown.")
+        raise CheckpointError(msg(template, model=name))
     saved_as = config.get("architectures") or []
     if not isinstance(saved_as, list) or not all(isinstance(one, str) for one in saved_as):
         raise CheckpointError(msg(NO_ARCHITECTURES, model=name, got=repr(saved_as)[:80]))
@@ -350,8 +350,8 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
-        words = N_("{model}: {file} is not a JSON object. Fetch the file again.")
-        raise CheckpointError(msg(words, model=name, file=path.name))
+        template = N_("{model}: {file} is not a JSON object. Fetch the file again.")
+        raise CheckpointError(msg(template, model=name, file=path.name))
     return content
 
 

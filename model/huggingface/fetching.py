@@ -44,8 +44,8 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 
     def arriving(file: str, done: int, total: int) -> None:
         if max(done, total) > listed[file] + MORE_THAN_LISTED:  # the size that the user agreed to
-            words = N_("The download of {repo} was stopped: {file} has more bytes than the Hub lists ({listed:,}).")
-            raise NotAvailable(msg(words, repo=repository, file=file, listed=listed[file]))
+            template = N_("The download of {repo} was stopped: {file} has more bytes than the Hub lists ({listed:,}).")
+            raise NotAvailable(msg(template, repo=repository, file=file, listed=listed[file]))
         if progress is not None:
             progress(file, done, total)
 
@@ -109,8 +109,8 @@ def _checked_files(name: str, settings: Settings, progress: hub.Progress | None 
         checkpoint_files.check_shards(name, fetched((checkpoint_files.INDEX,)), weights)
     wanted = checkpoint_files.files_to_load(name, files)
     folder = fetched(tuple(file for file in wanted if file not in weights))
-    said = str(config.get("dtype") or config.get("torch_dtype"))
-    _check_described(name, folder, config, "BF16" if said == "bfloat16" else "F32", settings)
+    dtype = str(config.get("dtype") or config.get("torch_dtype"))
+    _check_described(name, folder, config, "BF16" if dtype == "bfloat16" else "F32", settings)
     return {inside + file: files[file] for file in wanted}
 
 

@@ -47,9 +47,9 @@ class ImageClassifier(Model):
             probe = Probe({"self": batch.keep}, (), far_positions((), batch.ids.shape[1]))
             self._logits(probe, batch)
         self._sites = tuple(probe.sites)
-        heads, kept = self._sites[0].heads[0], sum(site.bytes_per_token for site in self._sites)
+        heads, size = self._sites[0].heads[0], sum(site.bytes_per_token for site in self._sites)
         context = batch.ids.shape[1]
-        super().__init__(name, num_layers=len(self._sites), num_heads=heads, context=context, bytes_per_token=kept)
+        super().__init__(name, num_layers=len(self._sites), num_heads=heads, context=context, bytes_per_token=size)
         check_logits(self.run(batch).logits[:, None], expected[:, None], batch.keep[:, :1])
 
     def _logits(self, run: AttentionRun, batch: ImageBatch) -> Tensor:
@@ -73,15 +73,15 @@ class ImageClassifier(Model):
         distilled = hasattr(embed, "distillation_token")
         names = ("[CLS]", *("[DIST]" if distilled else f"[REG{number}]" for number in range(1, before)))
         boxes = pixel_boxes(self._prepare, lambda some: embed(some)[0, before:], picture.size)
-        places = range(before, tokens)
+        patches = range(before, tokens)
         return ImageBatch(
             torch.arange(tokens)[None],  # not vocabulary ids: every token is distinct
             torch.ones(1, tokens, dtype=torch.bool),
             ((*names, *(f"▦{number}" for number in range(1, tokens - before + 1))),),
             picture=np.asarray(picture),
             inputs={"pixel_values": values},
-            image_tokens=tuple(ImageToken(at, box) for at, box in zip(places, boxes, strict=False) if box is not None),
-            image_positions=tuple(places),
+            image_tokens=tuple(ImageToken(at, box) for at, box in zip(patches, boxes, strict=False) if box is not None),
+            image_positions=tuple(patches),
         )
 
     def _prepare(self, picture: Image.Image) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def load(name: str) -> ImageClassifier:
             **SAFE,
         )
     except Exception as error:  # noqa: BLE001 - a damaged file may make its reader raise anything
-        words = N_("{model}: it cannot be read ({why}). Fetch its files again")
-        raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
+        template = N_("{model}: it cannot be read ({why}). Fetch its files again")
+        raise CheckpointError(msg(template, model=name, why=first_line(error))) from None
     check_finite(name, network)
     classes = {} if found["missing_keys"] else network.config.id2label
     return ImageClassifier(name, network.eval().requires_grad_(False), processor, classes)

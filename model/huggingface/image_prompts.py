@@ -67,8 +67,8 @@ class ImageBatch(TokenBatch):
 
     def distinct_ids(self, row: int) -> Tensor:
         """Return ids that differ for each image token: image tokens share an id, but not their content."""
-        ids, places = super().distinct_ids(row).clone(), list(self.image_positions)
-        ids[places] = -1 - torch.tensor(places)
+        ids, positions = super().distinct_ids(row).clone(), list(self.image_positions)
+        ids[positions] = -1 - torch.tensor(positions)
         return ids
 
     @property
@@ -92,8 +92,8 @@ def image_mask(trace: Trace) -> str:
     if not found:
         return msg("causal")
     kind = msg("block") if (found[0] >= 0).sum() == len(trace.batch.image_positions) else msg("prefix-lm")
-    places = {"mask": kind, "count": len(found), "total": trace.num_layers}
-    return kind if len(found) == trace.num_layers else msg("{mask} in {count} of {total} layers", **places)
+    values = {"mask": kind, "count": len(found), "total": trace.num_layers}
+    return kind if len(found) == trace.num_layers else msg("{mask} in {count} of {total} layers", **values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +170,8 @@ class ImagePrompts:
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
         if not isinstance(token, int):
-            words = N_("{model}: its text has no image token. Choose another model")
-            raise NotSupported(msg(words, model=self._name))
+            template = N_("{model}: its text has no image token. Choose another model")
+            raise NotSupported(msg(template, model=self._name))
         batch = ImageBatch(
             ids,
             torch.ones_like(ids, dtype=torch.bool),
@@ -243,6 +243,6 @@ def _check(data: Any, name: str = "", merges: bool = False) -> None:
             _check(value, key, merges or "merge_size" in data)
     elif COUNTED.search(name) and isinstance(data, int | float):
         area = "pixels" in name or (merges and name.endswith("edge"))
-        most = MAX_AREA if area else MAX_SIDE
-        if not abs(data) <= most:
-            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))
+        limit = MAX_AREA if area else MAX_SIDE
+        if not abs(data) <= limit:
+            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=limit, got=data))

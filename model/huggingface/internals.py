@@ -144,9 +144,9 @@ def processor_of(config: Any) -> type | None:
 
     if type(config) not in PROCESSOR_MAPPING:
         return None
-    beside = "transformers.models.pixtral.image_processing_pixtral"
-    missing = beside not in sys.modules
-    sys.modules.setdefault(beside, image_processing_pil_pixtral)
+    module = "transformers.models.pixtral.image_processing_pixtral"
+    missing = module not in sys.modules
+    sys.modules.setdefault(module, image_processing_pil_pixtral)
     try:
         from transformers.models.pixtral.processing_pixtral import PixtralProcessor
 
@@ -154,4 +154,4 @@ def processor_of(config: Any) -> type | None:
         return images_only(PixtralProcessor if found.__name__ == PixtralProcessor.__name__ else found)
     finally:
         if missing:
-            del sys.modules[beside]
+            del sys.modules[module]

@@ -150,7 +150,7 @@ class FrozenNetwork(attribution.LinearizedRun):
         self, stack: Stacks, hooks: ResidualHooks, sites: Sequence[Site], read: ResidualStreams, trace: Trace
     ) -> None:
         """read, trace: of a batch of one row. sites: the attention of each of its layers."""
-        numbers = layer_numbers([site.place for site in sites])
+        numbers = layer_numbers([site.location for site in sites])
         if numbers is None:
             raise NotSupported(msg(NO_LIST))
         self._final = residuals(read, trace.states).final
@@ -169,14 +169,14 @@ class FrozenNetwork(attribution.LinearizedRun):
 
     @torch.inference_mode()
     def stream(self, positions: Sequence[int], layer: int | None) -> attribution.Stream:
-        places, streams = list(positions), self._read.streams
+        positions, streams = list(positions), self._read.streams
         last = len(streams) - 1 if layer is None else self._numbers[layer]
-        names, parts = self._embedded(places)
+        names, parts = self._embedded(positions)
         biases = torch.zeros_like(parts[0])
         for number in range(last):
-            left = (streams[number + 1] - streams[number])[0, places].double().cpu()
+            left = (streams[number + 1] - streams[number])[0, positions].double().cpu()
             if number in self._numbers:
-                found = [self._written(self._numbers.index(number), place) for place in places]
+                found = [self._written(self._numbers.index(number), position) for position in positions]
                 heads, bias = (torch.stack(some) for some in zip(*found, strict=True))  # [P,H,W], [P,W]
                 parts += heads.unbind(1)
                 names += [head_name(number, head) for head in range(heads.shape[1])]
@@ -219,11 +219,11 @@ class FrozenNetwork(attribution.LinearizedRun):
             raise NotSupported(msg("Its logits are not linear in its last hidden states"))
         return each
 
-    def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
+    def _embedded(self, positions: list[int]) -> tuple[list[str], list[Tensor]]:
         """Split the first layer's input into token and position embeddings if the network has an embedding for both."""
-        entering = self._read.streams[0][0, places].double().cpu()
+        entering = self._read.streams[0][0, positions].double().cpu()
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
-        rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
+        rows = [one.reshape(-1, one.shape[-1])[positions].double().cpu() for one in tables]
         if not rows or any(one.shape != entering.shape for one in rows):
             return [attribution.EMBEDDING], [entering]
         factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma scales its token embeddings

@@ -81,8 +81,8 @@ def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict
 def _reported(items: list[Any], desc: str = "") -> Iterator[Any]:
     """Report each item, in place of tqdm. desc: tqdm's, unused."""
     report = _REPORT.get() or (lambda words: None)
-    for place, item in enumerate(items, 1):
-        report(msg("tensor {place} of {all}", place=place, all=len(items)))
+    for index, item in enumerate(items, 1):
+        report(msg("tensor {place} of {all}", place=index, all=len(items)))
         yield item
 
 
@@ -114,8 +114,8 @@ def read_network(name: str, folder: Path, settings: Settings, report: Report) ->
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
     stored = checkpoint_files.stored_type(name, folder)
     where = hardware.choose_hardware(settings, stored, checkpoint_files.count_weights(name, folder))
-    words = N_("reading {size:,.0f} MB of weights, {words}")
-    token = _REPORT.set(lambda some: report(msg(words, size=size / 1e6, words=some)))
+    template = N_("reading {size:,.0f} MB of weights, {words}")
+    token = _REPORT.set(lambda some: report(msg(template, size=size / 1e6, words=some)))
     try:
         mapped = {"device_map": where.device_map} if where.device_map else {}
         network, found = from_pretrained(name, folder, where.dtype, settings, attn_implementation="eager", **mapped)
@@ -175,9 +175,9 @@ def from_pretrained(
     except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file may make its reader raise anything
-        words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
+        template = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
         why = f"{type(error).__name__}: {first_line(error)}"  # a KeyError's message is its key alone
-        raise CheckpointError(msg(words, model=name, why=why)) from None
+        raise CheckpointError(msg(template, model=name, why=why)) from None
     for tensor, stored, expected in sorted(found["mismatched_keys"]):
         shapes = {"stored": list(stored), "expected": list(expected)}
         raise CheckpointError(msg(OTHER_SHAPE, model=name, tensor=tensor, **shapes))
@@ -207,8 +207,8 @@ def _unpack_4bit(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
     """Unpack a 4-bit weight. bitsandbytes' kernels are not used: they read beyond the end of damaged data, and those
     for the CPU are wrong where a row is not a whole number of blocks."""
     if tuple(state.shape) != shape:
-        words = N_("expected a packed weight of {shape}, got {got}")
-        raise ValueError(msg(words, shape=list(shape), got=list(state.shape)))
+        template = N_("expected a packed weight of {shape}, got {got}")
+        raise ValueError(msg(template, shape=list(shape), got=list(state.shape)))
     packed, scales, nested = weight.data.view(torch.uint8).flatten(), state.absmax, state.state2
     if nested is not None:
         scales = _scaled(nested.code, scales, nested.absmax, nested.blocksize) + state.offset
@@ -245,8 +245,8 @@ def merge_adapter(name: str, network: PreTrainedModel, folder: Path) -> bool:
     except ValueError as error:
         raise CheckpointError(msg(CANNOT_MERGE, model=name, what=str(error))) from None
     except (SafetensorError, OSError) as error:
-        words = N_("{model}: its adapter's weights cannot be read ({why}). Fetch them again.")
-        raise CheckpointError(msg(words, model=name, why=error)) from None
+        template = N_("{model}: its adapter's weights cannot be read ({why}). Fetch them again.")
+        raise CheckpointError(msg(template, model=name, why=error)) from None
     return True
 
 

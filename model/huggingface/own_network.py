@@ -57,8 +57,8 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        words = OURS if model_type == MODEL_TYPE else CUSTOM_CODE if "auto_map" in config else UNKNOWN
-        raise NotSupported(msg(words, model=name, kind=model_type[:60]))
+        template = OURS if model_type == MODEL_TYPE else CUSTOM_CODE if "auto_map" in config else UNKNOWN
+        raise NotSupported(msg(template, model=name, kind=model_type[:60]))
     try:
         network: PreTrainedModel
         network, found = loading.from_pretrained(name, folder, dtype, settings)

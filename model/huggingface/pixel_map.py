@@ -54,9 +54,9 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     for less in range(side, 0, -1):  # a tile may be some pixels larger than its patches
         if tiles.shape[-1] // less != tiles.shape[-1] // side:
             break
-        tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
-        if _verify_cells(values, tokens, tried, embed, planes, spread):
-            return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in tried]
+        scaled = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
+        if _verify_cells(values, tokens, scaled, embed, planes, spread):
+            return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in scaled]
     return []
 
 
@@ -124,8 +124,8 @@ def _region(tile: Tensor, size: tuple[int, int]) -> Box | None:
         at, here = (some[inner if inner.sum() > 2 else ~line.isnan()] for some in (torch.arange(len(line)), line))
         if len(at) < 2:
             return None
-        apart = at - at.double().mean()
-        slope = float((apart * (here - here.mean())).sum() / apart.square().sum())
+        centred = at - at.double().mean()
+        slope = float((centred * (here - here.mean())).sum() / centred.square().sum())
         whole = round(1 / max(slope, 1e-6))  # pixels of the whole resized image
         before = float((here * whole - at - 0.5).mean())
         if abs(before - round(before)) > 0.3:
@@ -149,8 +149,8 @@ def _cells(tokens: int, regions: list[Any], tile: Size) -> Cells:
 
 def _rows(rows: int, columns: int, number: int, tile: Size) -> Cells:
     high, wide = tile[0] // rows, tile[1] // columns
-    places = [(x * wide, y * high) for y in range(rows) for x in range(columns)]
-    return [(number, x, y, x + wide, y + high) for x, y in places]
+    corners = [(x * wide, y * high) for y in range(rows) for x in range(columns)]
+    return [(number, x, y, x + wide, y + high) for x, y in corners]
 
 
 def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
@@ -162,8 +162,8 @@ def _packed(tokens: int, side: int, regions: list[Box], tile: Size) -> Cells:
     every = [_rows(side, side, 1 + number, tile) for number in range(len(regions) - 1)]
     found: Cells = []
     for row in range(y, rows - y):
-        places = [(row // side * across + at // side, row % side * side + at % side) for at in range(x, columns - x)]
-        found += [*(every[number][place] for number, place in places), None]
+        cells = [(row // side * across + at // side, row % side * side + at % side) for at in range(x, columns - x)]
+        found += [*(every[number][index] for number, index in cells), None]
     return found
 
 

@@ -36,7 +36,7 @@ LAYER_KINDS = (  # (pattern of the names of a layer's parts, kind); the first ma
 BESIDE = (  # (pattern, kind) for the name and class of a part that writes into the residual stream
     (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
     (r"conv(?!1d)", "convolution"),
-    *((words, kind) for words, kind in LAYER_KINDS if kind not in (None, "convolution", "feed-forward")),
+    *((pattern, kind) for pattern, kind in LAYER_KINDS if kind not in (None, "convolution", "feed-forward")),
     (r"", "MLP"),
 )
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
@@ -52,12 +52,12 @@ class LayerLocation:
     serial: int
 
 
-def layer_numbers(places: list[LayerLocation | None]) -> tuple[int, ...] | None:
+def layer_numbers(locations: list[LayerLocation | None]) -> tuple[int, ...] | None:
     """Return the number of each attention's layer; None if they are not unique: shared weights, nested blocks, or
     several attentions per layer in sequence, as in LongCat-Flash, which transformers too counts one by one."""
-    found = [place for place in places if place is not None]
-    numbers = tuple(place.number for place in found)
-    if len(set(numbers)) < len(places) or len({place.path for place in found}) > 1:
+    found = [location for location in locations if location is not None]
+    numbers = tuple(location.number for location in found)
+    if len(set(numbers)) < len(locations) or len({location.path for location in found}) > 1:
         return None
     return numbers
 
@@ -67,17 +67,17 @@ def layer_kinds(stack: nn.Module, sites: "Sequence[Site]") -> tuple[str, ...]:
 
     Raises NotSupported for any other layer that seems to have attention.
     """
-    shown, kinds = {site.place.number: site for site in sites if site.place is not None}, []
-    path = next(site.place.path for site in sites if site.place is not None)
+    shown, kinds = {site.location.number: site for site in sites if site.location is not None}, []
+    path = next(site.location.path for site in sites if site.location is not None)
     for number, layer in enumerate(stack.get_submodule(path).children()):
         parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
         parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
         names = " ".join(parts).lower()
-        kind = next((kind for words, kind in LAYER_KINDS if re.search(words, names)), None)
+        kind = next((kind for pattern, kind in LAYER_KINDS if re.search(pattern, names)), None)
         kind = LINEAR_ATTENTION if any(LINEAR.search(part) for part in parts) else kind
         if number in shown:
-            beside = sorted(_kinds_beside(layer, shown[number].module) - {"MLP"})
-            kind = msg("{kinds} besides attention", kinds=msg_list([*map(msg, beside)])) if beside else ATTENTION
+            others = sorted(_kinds_beside(layer, shown[number].module) - {"MLP"})
+            kind = msg("{kinds} besides attention", kinds=msg_list([*map(msg, others)])) if others else ATTENTION
         if kind is None:
             raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
         kinds.append(kind)
@@ -93,11 +93,11 @@ def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
 def _kinds_beside(layer: nn.Module, attention: nn.Module | None) -> set[str]:
     found = set()
     for name, part in layer.named_children():
-        words = f"{name} {type(part).__name__}".lower()
+        names = f"{name} {type(part).__name__}".lower()
         holds_it = any(one is attention for one in part.modules())
-        if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
-            linear = LINEAR_ATTENTION if LINEAR.search(words) else None
-            found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
+        if not holds_it and "norm" not in names and next(part.parameters(), None) is not None:
+            linear = LINEAR_ATTENTION if LINEAR.search(names) else None
+            found.add(linear or next(kind for known, kind in BESIDE if re.search(known, names)))
     return found
 
 
@@ -260,7 +260,7 @@ class Site:
     masks. heads: query and key-value heads. bytes_per_token: of q, k and v. adds_own_masks: whether its code adds all
     of them to the scores. custom_attention: whether its code computes attention without transformers' attention
     interface. selects: whether it attends only to some of the tokens that its masks allow, selected by the network for
-    each text. place: the layer, None if the network has no list of layers. calls: how many pass its values, see
+    each text. location: the layer, None if the network has no list of layers. calls: how many pass its values, see
     Call.continues.
     """
 
@@ -271,7 +271,7 @@ class Site:
     bytes_per_token: int
     adds_own_masks: bool = False
     custom_attention: bool = False
-    place: LayerLocation | None = None
+    location: LayerLocation | None = None
     selects: bool = False
     calls: int = 1
 
@@ -320,8 +320,8 @@ class Probe(AttentionRun):
             for hook in hooks:
                 hook.remove()
 
-    def _place(self) -> LayerLocation | None:
-        """Return the place of the outermost running module that is in a list of layers."""
+    def _location(self) -> LayerLocation | None:
+        """Return the location of the outermost running module that is in a list of layers."""
         for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
@@ -345,46 +345,46 @@ class Probe(AttentionRun):
         custom_attention = call.module is None
         module = self._running[-1][1] if custom_attention and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._place(), selects)
+        site = Site(module, part, native, heads, size, adds_own_masks, custom_attention, self._location(), selects)
         if call.continues(self._last):
             before = self.sites.pop()
-            kept = before.bytes_per_token + call.v[0, :, 0].nbytes
-            site = replace(site, calls=before.calls + 1, bytes_per_token=kept)
+            size = before.bytes_per_token + call.v[0, :, 0].nbytes
+            site = replace(site, calls=before.calls + 1, bytes_per_token=size)
         self._last = call
         self.sites.append(site)
         return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:
         """Return its masks; whether its code adds all of them; whether it blocks other cells, by no known mask."""
-        asked = None
+        native = None
         blocked = torch.zeros(1, 1, call.q.shape[2], call.k.shape[2], dtype=torch.bool, device=keep.device)
         for added in call.added:
             given = next((one for one in self._given if is_part_of(added, one[0])), None)
             if given is not None:
-                asked = given[1]
-                if asked is None:
+                native = given[1]
+                if native is None:
                     raise NotSupported(msg(OWN_MASK))
                 continue
             cells, bias = mask_and_bias(added)
             if cells is not None and bias is not None:
-                words = N_("its position bias and its mask are one number, so the mask cannot be turned off alone")
-                raise NotSupported(msg(words))
+                template = N_("its position bias and its mask are one number, so the mask cannot be turned off alone")
+                raise NotSupported(msg(template))
             if cells is not None:
                 blocked = blocked | cells
         kinds = {native for _, native in self._given}
-        if asked is None and len(kinds) == 1 and not blocked.any():
-            asked = next(iter(kinds))  # the network made its own mask from the one it got
-        if asked is None:
+        if native is None and len(kinds) == 1 and not blocked.any():
+            native = next(iter(kinds))  # the network made its own mask from the one it got
+        if native is None:
             return mask_of_cells(blocked, keep, real, self._edges), True, False
-        known = ~asked.over(keep, call.q.shape[2])
+        known = ~native.over(keep, call.q.shape[2])
         if not masks_differ(known | blocked, known, real):
-            return asked, False, False
+            return native, False, False
         try:
             return mask_of_cells(known | blocked, keep, real, self._edges), False, False
         except NotSupported:
             if len(kinds) > 1:  # the mask that it selects from is ambiguous
                 raise
-            return asked, False, True
+            return native, False, True
 
 
 def is_part_of(added: Tensor, given: Tensor) -> bool:

@@ -126,11 +126,11 @@ class Recording(AttentionRun):
         NotSupported for a mask that is neither of this kind nor the network's mask on text."""
         layer, native, groups = self._layers[site.part], site.native, None
         self._layers[site.part] += 1
-        asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
-        if self._groups and asked:  # otherwise its own code masks, which `_check_masks` checks
-            key = (id(asked[0]), native)
+        masks = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
+        if self._groups and masks:  # otherwise its own code masks, which `_check_masks` checks
+            key = (id(masks[0]), native)
             if key not in self._of_image:
-                self._of_image[key] = image_groups(asked[0], native, self._groups)
+                self._of_image[key] = image_groups(masks[0], native, self._groups)
             native, groups = self._of_image[key]
         return MaskContext(
             self._keeps[site.part].to(call.q.device),  # layers may be on several devices
@@ -316,8 +316,8 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
     def final(stream: Tensor) -> Tensor:
         return reduce(lambda x, module: _tensor(module(x)), after, stream)
 
-    ends, most = final(read.streams[-1]), STREAM_TOLERANCE * max(float(states.abs().max()), 1.0)
-    if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
+    ends, tolerance = final(read.streams[-1]), STREAM_TOLERANCE * max(float(states.abs().max()), 1.0)
+    if ends.shape != states.shape or not float((ends - states).abs().max()) <= tolerance:
         raise NotSupported(msg("What follows its last layer is not a norm or projection that Unmask can find"))
     return Residuals(tuple(read.streams), final)
 

@@ -83,8 +83,8 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
-        words = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
-        raise CheckpointError(msg(words, model=name))
+        template = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
+        raise CheckpointError(msg(template, model=name))
     return tokenizers
 
 
@@ -100,7 +100,7 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     config, (tokenizer, of_targets) = network.config, tokenizers
     configs = [getattr(network, "generation_config", None), config]  # the more specific one first
     start, end = added_around(tokenizer)
-    ended = [getattr(said, "eos_token_id", None) for said in configs]
+    ended = [getattr(source, "eos_token_id", None) for source in configs]
     ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
     # the padding id: the model's, else the tokenizer's, else an end token
     named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
@@ -110,7 +110,7 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
         return Tokenizers(texts, None, ends, [])
-    starts = [getattr(said, "decoder_start_token_id", None) for said in configs]
+    starts = [getattr(source, "decoder_start_token_id", None) for source in configs]
     first = next((int(token) for token in starts if token is not None), pad)
     targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
     return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
@@ -148,9 +148,9 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     if lacks:
         raise CheckpointError(msg(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
     # a typed </s> is text, even for a file without its letters, which returns it as one unknown piece
-    words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
+    plain = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
     cutters = [
-        _SentencePiecePreTokenizer(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)
+        _SentencePiecePreTokenizer(_processor(name, path), plain, ids[UNKNOWN], LANGUAGE) for path in (source, target)
     ]
     of_texts, of_targets = (_tokenizer(cutter, ids, [], [END]) for cutter in cutters)
     return of_texts, of_targets
@@ -161,16 +161,16 @@ def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     CheckpointError for a damaged file, and for a family that numbers the pieces or prepares texts differently."""
     if model_type not in ADDED:
         raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
-    processor, said = _processor(name, path), _tokenizer_config(name, path.parent)
+    processor, config = _processor(name, path), _tokenizer_config(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
-    words = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
-    asked = said.get("add_bos_token"), said.get("add_eos_token")
-    starts, ends = (usual if one is None else bool(one) for one, usual in zip(asked, ADDED[model_type], strict=True))
+    plain = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
+    flags = config.get("add_bos_token"), config.get("add_eos_token")
+    starts, ends = (usual if one is None else bool(one) for one, usual in zip(flags, ADDED[model_type], strict=True))
     sides = [processor.bos_id()] if starts else [], [processor.eos_id()] if ends else []
     around = ([processor.id_to_piece(token) for token in side if token >= 0] for side in sides)
-    cutter = _SentencePiecePreTokenizer(processor, words, processor.unk_id(), NO_LANGUAGE)
+    cutter = _SentencePiecePreTokenizer(processor, plain, processor.unk_id(), NO_LANGUAGE)
     # tokens added after the file's own: they occur in no text, but a model may predict them
-    more = {token["content"]: int(number) for number, token in said.get("added_tokens_decoder", {}).items()}
+    more = {token["content"]: int(number) for number, token in config.get("added_tokens_decoder", {}).items()}
     return _tokenizer(cutter, pieces | {one: token for one, token in more.items() if token >= len(pieces)}, *around)
 
 

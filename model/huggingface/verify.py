@@ -237,9 +237,9 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # it may be from the vocabulary of a larger model
-    most = min(MAX_TOKENS, stacks.context() - EXTRA_SOURCE_TOKENS, MAX_WORK / (2 * stacks.network.num_parameters()))
+    longest = min(MAX_TOKENS, stacks.context() - EXTRA_SOURCE_TOKENS, MAX_WORK / (2 * stacks.network.num_parameters()))
     lengths = [edge + EXTRA_SOURCE_TOKENS for edge in probe.mask_sizes_of(stacks.network.config)]
-    length = max([TOKENS, *(length for length in lengths if length <= most)])
+    length = max([TOKENS, *(length for length in lengths if length <= longest)])
 
     def batch(tokens: int) -> Inputs:
         ids = torch.randint(known, (2, tokens), generator=generator)
@@ -265,15 +265,15 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """Return the numbers of the layers that have attention, by part, and the kinds of all layers of a single stack.
     Raises NotSupported if there is no attention, or a layer without attention is of an unknown kind."""
-    places: dict[str, list[LayerLocation | None]] = {}
+    locations: dict[str, list[LayerLocation | None]] = {}
     for site in sites:
-        places.setdefault(site.part, []).append(site.place)
+        locations.setdefault(site.part, []).append(site.location)
     for part, stack in stacks.parts.items():
-        if part not in places:
+        if part not in locations:
             raise NotSupported(_why_no_attention(stack))
-    if "decoder" in places and "cross" not in places:
+    if "decoder" in locations and "cross" not in locations:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
-    numbers = {part: found for part in places if (found := probe.layer_numbers(places[part])) is not None}
+    numbers = {part: found for part in locations if (found := probe.layer_numbers(locations[part])) is not None}
     kinds = probe.layer_kinds(stacks.stack, sites) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
     return counted, kinds if set(kinds) - {probe.ATTENTION} else ()
@@ -283,7 +283,7 @@ def _why_no_attention(stack: nn.Module) -> str:
     """Explain why no attention was found in a stack."""
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
-    kind = next((kind for words, kind in probe.LAYER_KINDS if kind is not None and re.search(words, parts)), None)
+    kind = next((kind for pattern, kind in probe.LAYER_KINDS if kind is not None and re.search(pattern, parts)), None)
     if kind in (probe.STATE_SPACE, probe.RECURRENCE, probe.LINEAR_ATTENTION):
         return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
     if own:
@@ -295,13 +295,13 @@ def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     ours, theirs = ours[keep].float(), theirs[keep]
     precise, precision = theirs.dtype in TOLERANCE, precision_name(theirs.dtype)
     if not theirs.isfinite().all():  # NaN differs from everything
-        words = NOT_FINITE if precise else NOT_FINITE_ROUNDED
-        raise NotSupported(msg(words, precision=precision))
+        template = NOT_FINITE if precise else NOT_FINITE_ROUNDED
+        raise NotSupported(msg(template, precision=precision))
     allowed = TOLERANCE.get(theirs.dtype, TOLERANCE_16_BIT) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        words = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # rounding may select other experts
-        raise NotSupported(msg(words, difference=difference, precision=precision))
+        template = OTHER_LOGITS if precise else OTHER_LOGITS_ROUNDED  # rounding may select other experts
+        raise NotSupported(msg(template, difference=difference, precision=precision))
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:

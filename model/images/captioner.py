@@ -156,25 +156,25 @@ class LocatedHeads:
     over the words for a size, a colour or a shape, NaN if one of them may attend to no patch; even: the same for
     attention spread evenly over the allowed patches.
 
-    by_area: the same with each patch weighted by the share of its area inside the box; most: its maximum, for a head
-    that attends only to the patch that lies most inside.
+    by_area: the same with each patch weighted by the share of its area inside the box. max_by_area: its maximum, for a
+    head that attends only to the patch that lies most inside.
     """
 
     loss: float
     shares: np.ndarray
     even: float
     by_area: np.ndarray
-    most: float
+    max_by_area: float
 
 
 def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> LocatedHeads:
     """Measure localization on a scene. Patches that touch a box count as inside: attention within one is unknown."""
     words = caption(scene, prompt)
     found = read(model, render([scene])[0], prompt, tuple(text for text, _ in words), spec)
-    asked = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
-    boxes = [scene.shapes[about].box for _, about in (words[one] for one in asked) if about is not None]
-    area = np.array([[one.overlap(box) for one in TOKENS] for box in boxes])  # [asked,P]
-    weights, seen = found.weights[:, :, asked], ~found.blocked[asked]
+    described = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
+    boxes = [scene.shapes[about].box for _, about in (words[one] for one in described) if about is not None]
+    area = np.array([[one.overlap(box) for one in TOKENS] for box in boxes])  # [described,P]
+    weights, seen = found.weights[:, :, described], ~found.blocked[described]
     area *= seen
     image = np.where(seen.any(-1), np.maximum(weights.sum(-1), 1e-9), np.nan)
     touching, by_area = (((weights * inside).sum(-1) / image).mean(-1) for inside in (area > 0, area))

@@ -83,8 +83,8 @@ def _check(image: Image.Image) -> None:
     if wide * high > MAX_PIXELS:
         raise ValueError(msg(TOO_LARGE, most=MAX_PIXELS / 1e6))
     if min(wide, high) < MIN_SIDE or max(wide, high) > MAX_RATIO * min(wide, high):
-        words = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
-        raise ValueError(msg(words, least=MIN_SIDE, ratio=MAX_RATIO, wide=wide, high=high))
+        template = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
+        raise ValueError(msg(template, least=MIN_SIDE, ratio=MAX_RATIO, wide=wide, high=high))
     still = image.format == "MPO"  # a phone's photo: a JPEG followed by a preview or brightness map
     if getattr(image, "n_frames", 1) > 1 and not still:
         raise ValueError(msg("expected a still image, got an animated one"))

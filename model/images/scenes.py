@@ -150,8 +150,8 @@ def render(scenes: Sequence[Scene], jitter: np.random.Generator | None = None) -
 def _inside(shapes: Sequence[SceneShape]) -> np.ndarray:
     """Return which pixels belong to each shape: bool [N,SIDE,SIDE]."""
     half, x, y = np.array([(SIZES[one.size], one.x, one.y) for one in shapes]).T[..., None, None]
-    place = np.arange(SIDE) + 0.5
-    u, v = (place - x) / half, (place[:, None] - y) / half
+    axis = np.arange(SIDE) + 0.5
+    u, v = (axis - x) / half, (axis[:, None] - y) / half
     far = np.maximum(abs(u), abs(v))  # 1 on the edges of its box
     found = {
         "square": far <= 1,

@@ -37,13 +37,13 @@ TRIED = 8  # tokens of the test whether only distances between positions count
 def check_predicts(model: Model) -> None:
     """Check that a model predicts the next token from earlier tokens. Raises ValueError."""
     if model.kind == "encoder-decoder":
-        words = N_("{model} reads a source as well: choose a decoder alone, with a language-model head")
-        raise ValueError(msg(words, model=model.name))
+        template = N_("{model} reads a source as well: choose a decoder alone, with a language-model head")
+        raise ValueError(msg(template, model=model.name))
     if model.kind != "decoder" or not model.predicts:
-        words = N_(
+        template = N_(
             "{model} does not predict the next token from earlier ones: choose a decoder with a language-model head"
         )
-        raise ValueError(msg(words, model=model.name))
+        raise ValueError(msg(template, model=model.name))
 
 
 def allowed_where_square(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
@@ -109,7 +109,7 @@ def _continuation(model: Model, text: str, rendered: bool = False) -> TokenBatch
     for before in (LINE_FEED, ""):
         batch = open_ended(model, before + text, rendered)
         ends = batch.ends[0] if batch.ends else (1,)
-        start = next((place for place, end in enumerate(ends) if end > len(before)), batch.ids.shape[1])
+        start = next((index for index, end in enumerate(ends) if end > len(before)), batch.ids.shape[1])
         if before and batch.ids[0, :start].tolist() == _line_feed(model, rendered):
             texts, own_ends = (batch.texts[0][1:],), (tuple(end - 1 for end in ends[start:]),)
             return replace(batch.columns(slice(start, None)), texts=texts, ends=own_ends)
@@ -151,18 +151,18 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
     if not 0 <= prefix < tokens:
         raise ValueError(msg("expected a prefix from 0 to {most}, got {got}", most=tokens - 1, got=prefix))
     rest = tokens - prefix
-    least = chunks if isinstance(chunks, int) else min(chunks, default=0)
-    if least < 1:
-        raise ValueError(msg("expected chunks of at least 1 token, got {got}", got=least))
+    smallest = chunks if isinstance(chunks, int) else min(chunks, default=0)
+    if smallest < 1:
+        raise ValueError(msg("expected chunks of at least 1 token, got {got}", got=smallest))
     if isinstance(chunks, int):
         chunks = [min(chunks, rest - start) for start in range(0, rest, chunks)]
     if sum(chunks) != rest:
-        words = N_(
+        template = N_(
             "expected chunks of {count} tokens together, after a cached prefix of {prefix}, or one size for all, got "
             "{sizes} = {sum}"
         )
         sizes = " + ".join(map(str, chunks))
-        raise ValueError(msg(words, count=rest, prefix=prefix, sizes=sizes, sum=sum(chunks)))
+        raise ValueError(msg(template, count=rest, prefix=prefix, sizes=sizes, sum=sum(chunks)))
     return [end for end in np.cumsum([prefix, *chunks]).tolist() if end]
 
 
@@ -298,20 +298,20 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
     if len(sizes) < 2 and documents == separator:
         if not separator:
             raise ValueError(msg("expected a separator of documents, got none: type one"))
-        words = N_(
+        template = N_(
             "expected a text of several documents, got one: “{separator}” does not split it. Choose another separator, "
             "or give the number of tokens of each document"
         )
-        raise ValueError(msg(words, separator=documents))
+        raise ValueError(msg(template, separator=documents))
     if len(sizes) < 2:
-        words = N_("expected the lengths of several documents, got one of all {count}: give a smaller number")
-        raise ValueError(msg(words, count=sizes[0]))
+        template = N_("expected the lengths of several documents, got one of all {count}: give a smaller number")
+        raise ValueError(msg(template, count=sizes[0]))
     texts = batch.ids[0].split(sizes)
     runs = [model.run(batch_of(model, tuple(text.tolist())), model.standard).states for text in texts]
     alone = [model.readout(states)[0].float() for states in runs]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]
     size = max(float(one.abs().max()) for one in alone)
-    tolerance, most = (rounding(runs[0].dtype, single) * size for single in (ROUNDING, SHIFT_ROUNDING))
+    tolerance, loosest = (rounding(runs[0].dtype, single) * size for single in (ROUNDING, SHIFT_ROUNDING))
     packed, differences = {}, {}
     for name, (masked, restarted) in CONVENTIONS.items():
         if restarted and not model.takes_positions:
@@ -320,7 +320,7 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
         row = logits_of(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
         packed[name] = _mean_losses(row, texts)
         differences[name] = _difference(row, alone)
-        doubtful = not restarted and model.takes_positions and tolerance < differences[name] <= most
+        doubtful = not restarted and model.takes_positions and tolerance < differences[name] <= loosest
         if doubtful and _only_distances_count(model, max(texts, key=len)[:TRIED]):
             starts = np.cumsum([0, *sizes[:-1]]).tolist()
             moved = (_logits_from(model, text, start) for text, start in zip(texts, starts, strict=True))
@@ -350,7 +350,7 @@ def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
     """Return the batch as if its text had one letter per token, and a full stop for the last token of each document."""
     tokens = batch.ids.shape[1]
     ends = set(np.cumsum(lengths_within(tokens, sizes)).tolist())
-    text = "".join("." if place in ends else "x" for place in range(1, tokens + 1))
+    text = "".join("." if position in ends else "x" for position in range(1, tokens + 1))
     return replace(batch, texts=(text,), ends=(tuple(range(1, tokens + 1)),))
 
 

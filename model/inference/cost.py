@@ -148,8 +148,8 @@ def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
     if wrong := [size for size in sizes if not 1 <= size <= tokens]:
         raise ValueError(msg("expected documents of 1 to {most:,} tokens, got {got}", most=tokens, got=wrong[0]))
     if sum(sizes) > tokens:
-        words = N_("expected documents of at most {most:,} tokens together, got {got:,}")
-        raise ValueError(msg(words, most=tokens, got=sum(sizes)))
+        template = N_("expected documents of at most {most:,} tokens together, got {got:,}")
+        raise ValueError(msg(template, most=tokens, got=sum(sizes)))
     return sizes
 
 
@@ -176,8 +176,8 @@ class _Blocks:
     def counts(self) -> np.ndarray:
         """Return how many cells of each block are allowed: int64 [N,N]."""
         states, bordered = self._states()
-        apart = np.arange(len(states))[:, None] - np.arange(len(states))
-        counts: np.ndarray = self._by_distance()[states, apart + len(states) - 1]
+        offset = np.arange(len(states))[:, None] - np.arange(len(states))
+        counts: np.ndarray = self._by_distance()[states, offset + len(states) - 1]
         rows, columns = np.nonzero(bordered)
         some = max(CELLS // self.block**2, 1)
         for start in range(0, len(rows), some):
@@ -198,12 +198,12 @@ class _Blocks:
         for name, value in self.kinds.items():
             if KINDS[name].borders is None:
                 continue
-            least, most = self._least_and_most(name, value)
-            bordered |= least != most
+            whole, partial = self._whole_and_partial(name, value)
+            bordered |= whole != partial
             if KINDS[name].opens:
-                states[least] = OPENED
+                states[whole] = OPENED
             else:
-                states[~most] = BLOCKED
+                states[~partial] = BLOCKED
         below, bordered_below = states.copy(), bordered.copy()
         for stroke in self.spec.drawn:
             rows, columns = self._covered(stroke.query, stroke.last_query), self._covered(stroke.key, stroke.last_key)
@@ -219,21 +219,21 @@ class _Blocks:
         begin = int(np.searchsorted(self.first, first))
         return touched, slice(begin, max(int(np.searchsorted(self.last, last, "right")), begin))
 
-    def _least_and_most(self, name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _whole_and_partial(self, name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return which blocks a kind allows, or opens, as a whole, and which in part: bool [N,N] each."""
         kind, count = KINDS[name], len(self.first)
         ends = torch.from_numpy(np.stack([self.first, self.last], axis=1).ravel())
         mask = kind.cells(_cells(ends[:, None], ends[None], self.tokens), value)
         assert mask is not None  # otherwise it is not in self.kinds
         corners = np.broadcast_to(mask.numpy(), (2 * count, 2 * count)).reshape(count, 2, count, 2)
-        least, most = np.asarray(corners.all(axis=(1, 3))), np.asarray(corners.any(axis=(1, 3)))
+        whole, partial = np.asarray(corners.all(axis=(1, 3))), np.asarray(corners.any(axis=(1, 3)))
         if not kind.once:
             inside = np.zeros(count, bool)
             borders = np.fromiter(kind.borders(value, self.tokens) if kind.borders else (), np.int64)
             inside[borders[(borders % self.block > 0) & (borders < self.tokens)] // self.block] = True
             bordered = inside | inside[:, None]
-            return least & ~bordered, most | bordered
-        return least, most
+            return whole & ~bordered, partial | bordered
+        return whole, partial
 
     def _by_distance(self) -> np.ndarray:
         """Return how many cells of a block are allowed, by what determines them and by its distance in blocks from the
@@ -280,8 +280,8 @@ class _Blocks:
         for stroke in self.spec.drawn:
             here = (tops <= stroke.last_query) & (stroke.query <= tops + ends)
             here &= (lefts <= stroke.last_key) & (stroke.key <= lefts + ends)
-            for one in np.flatnonzero(here).tolist():
-                top, left = int(tops[one]), int(lefts[one])
-                cells = (one, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),
+            for block in np.flatnonzero(here).tolist():
+                top, left = int(tops[block]), int(lefts[block])
+                cells = (block, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),
                          slice(max(stroke.key - left, 0), stroke.last_key + 1 - left))  # fmt: skip
                 allowed[cells] = below[cells] if stroke.kind == "erase" else stroke.kind == "open"

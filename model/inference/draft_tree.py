@@ -108,12 +108,12 @@ def uniform_tree(branches: Sequence[int]) -> list[int]:
     parents: list[int] = []
     level = [-1]
     if min(branches, default=0) < 1:
-        words = N_("expected at least 1 branch at each depth, got {count}")
-        raise ValueError(msg(words, count=min(branches, default=0)))
+        template = N_("expected at least 1 branch at each depth, got {count}")
+        raise ValueError(msg(template, count=min(branches, default=0)))
     nodes = sum(accumulate(branches, mul))
     if nodes > MAX_NODES:
-        words = N_("expected at most {most} nodes in the tree, got {nodes:,}: give fewer branches")
-        raise ValueError(msg(words, most=MAX_NODES, nodes=nodes))
+        template = N_("expected at most {most} nodes in the tree, got {nodes:,}: give fewer branches")
+        raise ValueError(msg(template, most=MAX_NODES, nodes=nodes))
     for count in branches:
         start = len(parents)
         parents += [parent for parent in level for _ in range(count)]
@@ -144,10 +144,10 @@ def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]
     depth = depths(parents)
     widest = max(Counter(parents).values())
     if widest > model.num_ids:
-        words = N_(
+        template = N_(
             "expected at most {most} branches at a node, as many as there are tokens, got {got}: give fewer branches"
         )
-        raise ValueError(msg(words, most=model.num_ids, got=widest))
+        raise ValueError(msg(template, most=model.num_ids, got=widest))
     tokens = [0] * len(parents)
     for level in range(max(depth) + 1):
         for parent in dict.fromkeys(parents[node] for node in range(len(parents)) if depth[node] == level):
@@ -178,13 +178,13 @@ def verify_tree(
     depths(parents)
     drafted = draft(model, ids, parents) if tokens is None else list(tokens)
     if len(drafted) != len(parents):
-        words = N_("expected a token for each node (nodes: {count}), got {got}")
-        raise ValueError(msg(words, count=len(parents), got=len(drafted)))
+        template = N_("expected a token for each node (nodes: {count}), got {got}")
+        raise ValueError(msg(template, count=len(parents), got=len(drafted)))
     row = ordered(parents, order)
     above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
     here, start = [drafted[node] for node in row], len(ids)
-    places = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
-    where = torch.tensor([*range(start), *places])
+    node_positions = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
+    where = torch.tensor([*range(start), *node_positions])
     batch = replace(batch_of(model, (*ids, *here)), positions=where[None])
     tree = torch.ones(len(where), len(where), dtype=torch.bool).tril()
     for node in range(len(row)):

@@ -163,22 +163,22 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
         kept = kept[: now.sinks] + kept[now.sinks + excess :]
         if now.relative and now.sinks:  # recompute their keys at the positions just before the window
             first = kept[now.sinks] if len(kept) > now.sinks else now.done
-            sinks, places = torch.tensor([now.ids[: now.sinks]]), torch.arange(first - now.sinks, first)[None]
-            moved = model.keys_values(read_after(model, sinks, places).cache)
+            sinks, positions = torch.tensor([now.ids[: now.sinks]]), torch.arange(first - now.sinks, first)[None]
+            moved = model.keys_values(read_after(model, sinks, positions).cache)
             for (keys, _), (new, _) in zip(pairs, moved, strict=True):
                 keys[0, :, : now.sinks] = new[0]
     ids = torch.tensor([now.ids[now.done : end]] * 2)
-    places = torch.tensor([here] * 2)
+    positions = torch.tensor([here] * 2)
     if not now.relative:  # after the last position, restart behind the sinks
-        again = now.sinks + (places - now.sinks) % (model.context - now.sinks)
-        places = torch.where(places < model.context, places, again)
-    done = read_after(model, ids, places, pairs)
+        again = now.sinks + (positions - now.sinks) % (model.context - now.sinks)
+        positions = torch.where(positions < model.context, positions, again)
+    done = read_after(model, ids, positions, pairs)
     pairs = model.keys_values(done.cache)
     size = sum(one[0].nbytes for pair in pairs for one in pair)
     if size > MAX_CACHE_BYTES // 2:
         most = MAX_CACHE_BYTES // 2 * len(kept + here) // size
-        words = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
-        raise ValueError(msg(words, most=most))
+        template = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
+        raise ValueError(msg(template, most=most))
     given = torch.tensor(now.ids[now.done + 1 : end + 1], dtype=torch.long)
     logits = model.readout(done.states)[:, : len(given)].float().cpu()
     losses = now.losses.copy()

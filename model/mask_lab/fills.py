@@ -162,10 +162,10 @@ def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None)
     largest = float(finite.max()) if finite.numel() else 0.0
     cast: dict[str, tuple[Tensor, str | None]] = {}
     for name, dtype in DTYPES.items():
-        most, why = torch.finfo(dtype).max, None
+        limit, why = torch.finfo(dtype).max, None
         if torch.tensor(largest).to(dtype).isinf():
-            words = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
-            why = msg(words, largest=largest, most=most)
+            template = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
+            why = msg(template, largest=largest, most=limit)
         cast[name] = rows.to(dtype), why
     case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sinks, exact, cast)
     return FillComparison(
@@ -174,25 +174,25 @@ def compare(scores: Tensor, allowed: Tensor, sink: Tensor | float | None = None)
         empty_row=whole[0] if whole else None,
         keys=scores.shape[1],
         has_sink=sink is not None,
-        ours=_tried(case, OURS, "float32", float("-inf")),
+        ours=_try_mask(case, OURS, "float32", float("-inf")),
         fills=tuple(
-            _tried(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
+            _try_mask(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
             for name, fill in FILLS.items()
             for dtype in DTYPES
         ),
-        after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
+        after=tuple(_try_mask(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
 
 
-def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
+def _try_mask(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     """Try one way of masking: write a value before the softmax, or, without a value, multiply after it."""
     scores, trouble = case.cast[dtype]
     if trouble is None and value is not None:
         try:
             scores = scores.masked_fill(~case.allowed, value)
         except RuntimeError:  # the value does not fit
-            most = torch.finfo(DTYPES[dtype]).max
-            trouble = msg("the lowest number of {dtype} is −{most:.0f}", dtype=dtype, most=most)
+            limit = torch.finfo(DTYPES[dtype]).max
+            trouble = msg("the lowest number of {dtype} is −{most:.0f}", dtype=dtype, most=limit)
     if trouble is not None:
         return Result(name, dtype, value, trouble, None, None)
     weights = _softmax(scores, case.sink)

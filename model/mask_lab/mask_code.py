@@ -33,31 +33,31 @@ def code_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, kind
     return code(kind, record.context, masks, row=row, head=head, width=record.q.shape[-1])
 
 
-def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
+def code(kind: str, context: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
     """Return a program that builds the mask of one head and calls PyTorch's attention with it, on random numbers. It
     needs torch and defines `allowed`: bool [T,T], True = may attend, as Trace.allowed of that layer, row and head.
-    place: the context of self-attention. width: of a head. Raises ValueError for a kind that is not in KINDS and for an
+    context: of self-attention. width: of a head. Raises ValueError for a kind that is not in KINDS and for an
     attention whose queries are not its keys."""
     if kind not in KINDS:
         raise ValueError(f"expected a kind of code out of {', '.join(KINDS)}, got {kind!r}")
-    total, layer = place.keep.shape[-1], place.layer
-    if place.queries != total:
-        raise ValueError(f"expected the attention of a text to itself, got {place.queries} queries on {total} keys")
-    ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
-    strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
-    steps = list(_kinds(place, spec, head, keep))
+    total, layer = context.keep.shape[-1], context.layer
+    if context.queries != total:
+        raise ValueError(f"expected the attention of a text to itself, got {context.queries} queries on {total} keys")
+    ruling, keep = spec.at(layer, head, context.standard), context.keep[row].cpu()
+    strokes = _strokes(ruling, int(keep.sum())) if "drawn" in context.available else []
+    steps = list(_kinds(context, spec, head, keep))
     if any(kind == "block" for kind, *_ in strokes):
         steps.append(("&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"))
     if any(kind == "open" for kind, *_ in strokes):  # the strokes override all masks
         steps.append(("|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"))
-    tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
+    tensors = list(_tensors(ruling, context, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
     if not spec.holds_in(layer, head):
         first.append("# The composed masks apply elsewhere; these are the model's standard ones")
     first.append(f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"))
     last = [
-        *_nothing_to_attend_to(kind, place.allowed_in_row(spec, row, head)),
-        f"heads, width = {place.heads}, {width}",
+        *_nothing_to_attend_to(kind, context.allowed_in_row(spec, row, head)),
+        f"heads, width = {context.heads}, {width}",
     ]
     statements = "\n".join(_statements(steps))
     return {KINDS[0]: _SDPA, KINDS[1]: _MULTIHEAD, KINDS[2]: _FLEX}[kind].format(
@@ -71,13 +71,13 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 # --- the conditions ---
 
 
-def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
+def _kinds(context: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
     """Yield the blocking kinds, then the opening ones: the order of MaskContext.masks."""
-    kinds, (blockers, openings) = mask_kinds.KINDS, place.masks_without_strokes(spec, head)
+    kinds, (blockers, openings) = mask_kinds.KINDS, context.masks_without_strokes(spec, head)
     sides = ("q_idx", "k_idx") if keep.all() else ("position[q_idx]", "position[k_idx]")
-    apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
-    names = mask_kinds.Names(not keep.all(), *sides, apart)
-    on = place.on(spec, head)
+    distance = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
+    names = mask_kinds.Names(not keep.all(), *sides, distance)
+    on = context.on(spec, head)
     for sign, some in (("&", blockers), ("|", openings)):
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
             if condition := kinds[name].code(names, parameter):
@@ -100,9 +100,9 @@ def _statements(steps: list[Step]) -> list[str]:
     return lines
 
 
-def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn], conditions: str) -> Iterator[str]:
+def _tensors(ruling: MaskSpec, context: MaskContext, row: int, strokes: list[Drawn], conditions: str) -> Iterator[str]:
     """Yield lines of code that define the tensors named in the conditions."""
-    keep = place.keep[row].cpu()
+    keep = context.keep[row].cpu()
     drawn = "drawn" in conditions
     if any(name in conditions for name in ("keep", "position")) or (drawn and not keep.all()):
         yield "# keep: True = a real token, False = padding"
@@ -111,9 +111,9 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn
         yield "# position: a token's position among the real ones; -1 at padding"
         yield "position = torch.where(keep, keep.cumsum(0) - 1, -1)"
     for separator in (value for value in ruling.on().values() if isinstance(value, str)):
-        if "document" in conditions and place.split is not None:
+        if "document" in conditions and context.split is not None:
             yield f"# document: the document number of each token; the text is split after {separator!r}"
-            yield _assigned("document", place.split(separator)[row].tolist())
+            yield _assigned("document", context.split(separator)[row].tolist())
     if drawn:
         yield from _drawing(strokes, padded=not keep.all())
 

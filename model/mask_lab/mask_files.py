@@ -72,8 +72,8 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(msg("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
                              "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
-        words = N_("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save")
-        raise ValueError(msg(words, cell=int(cells.max())))
+        template = N_("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save")
+        raise ValueError(msg(template, cell=int(cells.max())))
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
@@ -187,8 +187,8 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
     masks = _allowed(array).reshape(-1, *array.shape[-2:])
     if masks.shape[1] > masks.shape[2]:
         sizes = {"queries": masks.shape[1], "keys": masks.shape[2]}
-        words = N_("expected at least as many keys as queries, got {queries} queries and {keys} keys")
-        raise ValueError(msg(words, **sizes))
+        template = N_("expected at least as many keys as queries, got {queries} queries and {keys} keys")
+        raise ValueError(msg(template, **sizes))
     return masks[0], bool((masks != masks[0]).any())
 
 
@@ -230,8 +230,8 @@ def _printed(text: str) -> np.ndarray:
     if len(text) > MAX_PRINTED:
         raise ValueError(msg("expected at most {most:,} characters", most=MAX_PRINTED))
     if "..." in text or "…" in text:
-        words = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
-        raise ValueError(msg(words))
+        template = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
+        raise ValueError(msg(template))
     # drop runs of spaces and empty lines, which would take the patterns below quadratic time
     text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
     text = SHAPE.sub("", text).replace("−", "-").replace("∞", "inf")

@@ -57,11 +57,13 @@ class NamedMask:
 @dataclass(frozen=True)
 class Reading:
     """A reading of what a mask may be meant as. kinds: what it is composed of. parts: of documents, how many tokens
-    each has. padding: how many keys at one end no query sees, negative at the beginning. within: the kind that blocks
-    opened cells too. cells: how many differ. fault: the mistake that then explains it, as a sentence."""
+    each has. shared: how many first keys all documents see. padding: how many keys at one end no query sees, negative
+    at the beginning. within: the kind that blocks opened cells too. cells: how many differ. fault: the mistake that
+    then explains it, as a sentence."""
 
     kinds: Kinds
     parts: tuple[int, ...] = ()
+    shared: int = 0
     padding: int = 0
     within: str = ""
     cells: int = 0
@@ -107,9 +109,6 @@ def _kind(one: tuple[str, Any], at: np.ndarray, keys: int) -> np.ndarray:
     if mask is None:
         return np.full((len(at), keys), not kind.opens)
     return np.broadcast_to(mask[0, 0].numpy(), (len(at), keys))
-
-
-# How a mask is read
 
 
 def _read(allowed: np.ndarray) -> Reading:
@@ -289,24 +288,26 @@ def _sizes(allowed: np.ndarray) -> list[int]:
 
 
 def _documents(allowed: np.ndarray) -> Reading | None:
-    """Read a square mask none of whose tokens sees across certain borders, and which is a known one between them."""
+    """Read a square mask none of whose tokens sees across certain borders, but the first keys, and which is a known one
+    between them."""
     queries, keys = allowed.shape
-    if queries != keys:
-        return None
-    seen = np.where(allowed, np.arange(keys), -1).max(axis=1)  # each query's last visible key, and its first
-    begin = np.where(allowed, np.arange(keys), keys).min(axis=1)
-    last_before = np.maximum.accumulate(seen)
-    first_after = np.minimum.accumulate(begin[::-1])[::-1]
-    borders = [one for one in range(1, keys) if last_before[one - 1] < one <= first_after[one]]
-    parts = tuple(end - start for start, end in pairwise([0, *borders, keys]))
-    found = _exact(allowed, within=_same_part(parts)) if borders else None
-    return found and replace(found, parts=parts)
+    at = np.arange(keys)
+    first = [size for size in (0, *_sizes(allowed)) if queries == keys and allowed[-1, :size].all()]
+    for shared in first:
+        inside = allowed & (at >= shared)
+        last_before = np.maximum.accumulate(np.where(inside, at, -1).max(axis=1))  # the last key that they see
+        first_after = np.minimum.accumulate(np.where(inside, at, keys).min(axis=1)[::-1])[::-1]
+        borders = [one for one in range(shared + 1, keys) if last_before[one - 1] < one <= first_after[one]]
+        parts = tuple(end - start for start, end in pairwise([0, *borders, keys]))
+        if borders and (found := _exact(allowed, within=_same_part(parts, shared))):
+            return replace(found, parts=parts, shared=shared)
+    return None
 
 
-def _same_part(parts: tuple[int, ...]) -> np.ndarray:
-    """Return whether two tokens are in the same document, for documents of these lengths: bool [T,T]."""
+def _same_part(parts: tuple[int, ...], shared: int) -> np.ndarray:
+    """Return whether a key is in the query's document, for documents of these lengths, or shared: bool [T,T]."""
     part = np.repeat(np.arange(len(parts)), parts)
-    return np.asarray(part[:, None] == part)
+    return np.asarray((part[:, None] == part) | (np.arange(len(part)) < shared))
 
 
 def _padded(allowed: np.ndarray) -> Reading | None:
@@ -319,9 +320,6 @@ def _padded(allowed: np.ndarray) -> Reading | None:
     inside = allowed[real, real]
     found = _exact(inside) or _documents(inside)
     return found and replace(found, padding=keys - real.stop or -real.start)
-
-
-# The description
 
 
 def _mask_of_reading(reading: Reading, allowed: np.ndarray) -> np.ndarray:
@@ -337,7 +335,7 @@ def _mask_of_reading(reading: Reading, allowed: np.ndarray) -> np.ndarray:
     if reading.within:
         meant &= _kind((reading.within, True), at, keys)
     if reading.parts:
-        meant &= _same_part(reading.parts)
+        meant &= _same_part(reading.parts, reading.shared)
     return meant
 
 
@@ -362,6 +360,8 @@ def _kinds_sentence(found: "NamedMask", reading: Reading) -> str:
     phrases = [msg(KINDS[name].phrase, size=value) for name, value in reading.kinds]
     if reading.parts:
         phrases.append(msg("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
+    if reading.shared:
+        phrases.append(msg("sinks of {size} across documents", size=reading.shared))
     if reading.padding:
         phrases.append(msg_count("{count} key of padding at one end", "{count} keys of padding at one end",
                                  abs(reading.padding)))  # fmt: skip

@@ -158,25 +158,25 @@ def write(
     ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
     each = [np.random.default_rng((how.seed, row)).random(PIXELS) for row in range(len(ids))]
     chances = torch.from_numpy(np.stack(each)).float()
-    unread, kept = ids, None
+    unread, cache = ids, None
     for pixel in range(ids.shape[1] - 1, PIXELS):
-        logits, kept = run_with_cache(model, unread, kept)
+        logits, cache = run_with_cache(model, unread, cache)
         unread = sampling.pick(sampling.distribution(logits, how), chances[:, pixel])[:, None] + CLASSES
         ids = torch.cat([ids, unread], dim=1)
     return (ids[:, 1:] - CLASSES).numpy().astype(np.uint8)
 
 
 @torch.inference_mode()
-def run_with_cache(model: DigitsModel, ids: Tensor, kept: LayerCaches | None = None) -> tuple[Tensor, LayerCaches]:
+def run_with_cache(model: DigitsModel, ids: Tensor, cache: LayerCaches | None = None) -> tuple[Tensor, LayerCaches]:
     """Run ids [N,T] after a cache: return the logits [N,8] of the next pixel's grey level, and the new cache.
 
     Each layer's keys and values can be cached because earlier tokens do not change under the causal mask. Class tokens,
     which never follow, are left out of the logits.
     """
-    before = kept[0][0].shape[2] if kept else 0
+    before = cache[0][0].shape[2] if cache else 0
     length = before + ids.shape[1]
     allowed = masks.causal(ids.shape[1], length)[None, None] if ids.shape[1] > 1 else None
-    states, qkvs = model.network(ids, torch.arange(before, length), allowed, kept)
+    states, qkvs = model.network(ids, torch.arange(before, length), allowed, cache)
     return model.readout(states[:, -1]).float()[:, CLASSES:], [(k, v) for _, k, v in qkvs]
 
 
@@ -228,8 +228,8 @@ def real_digits() -> RealDigits:
     table = np.loadtxt(Path(str(package.origin)).parent / DIGITS_FILE, delimiter=",")  # as load_digits does
     levels, classes = to_levels(table[:, :-1]), table[:, -1].astype(int)
     part = np.zeros(len(classes), int)
-    for one in np.unique(classes):
-        part[classes == one] = np.arange((classes == one).sum()) % 10
+    for digit in np.unique(classes):
+        part[classes == digit] = np.arange((classes == digit).sum()) % 10
 
     def some(which: np.ndarray) -> Digits:
         chosen = Digits(levels[which], classes[which])

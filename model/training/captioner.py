@@ -112,7 +112,7 @@ def report(folder: Path, size: int = 1000) -> str:
         best = head_name(*divmod(int(found.shares.argmax()), model.num_heads))
         lines.append(f"{version}, localization: {best} {found.shares.max():.1%}, chance {found.even:.1%}")
         area = found.by_area.ravel()[found.shares.argmax()]
-        lines.append(f"{version}, the same by area: {area:.1%} of at most {found.most:.1%}")
+        lines.append(f"{version}, the same by area: {area:.1%} of at most {found.max_by_area:.1%}")
     return "\n".join(lines)
 
 

@@ -86,13 +86,13 @@ def repeated_rows(rows: int, length: int, generator: torch.Generator) -> tuple[T
     SHORTEST to LONGEST different random tokens. Targets up to the first repeated token are -100: they are
     unpredictable."""
     tokens = different_tokens(rows, length, generator)
-    place = torch.arange(length)
+    position = torch.arange(length)
     span = torch.randint(SHORTEST, LONGEST + 1, (rows, 1), generator=generator)
     lead = torch.randint(0, LEAD + 1, (rows, 1), generator=generator)
-    again = torch.where(place < lead, place, lead + (place - lead) % span)  # [rows, length]
+    again = torch.where(position < lead, position, lead + (position - lead) % span)  # [rows, length]
     targets = tokens.gather(1, again)
     ids = torch.cat([torch.full((rows, 1), START_ID), targets[:, :-1]], dim=1)
-    return ids, targets.masked_fill(place <= lead + span, -100)
+    return ids, targets.masked_fill(position <= lead + span, -100)
 
 
 def different_tokens(rows: int, count: int, generator: torch.Generator) -> Tensor:

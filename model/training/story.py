@@ -169,9 +169,9 @@ def head_scores(model: Transformer) -> tuple[Tensor, Tensor]:
 
 def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tensor]:
     """Return induction and previous-token scores [L,H] on rows [B,T] of a start token and a span, repeated once."""
-    weights, place = live_training.every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
-    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > span) for row in range(len(ids))])
-    return induction.mean(0), measures.previous_token(weights, place > 0).mean(1)
+    weights, position = live_training.every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], position > span) for row in range(len(ids))])
+    return induction.mean(0), measures.previous_token(weights, position > 0).mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:

@@ -127,12 +127,12 @@ def report(folder: Path, held_out: list[str]) -> str:
     row = TokenBatch(ids[:32], torch.ones(32, pair.context) > 0, ())
     lines = [f"size: {sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 2**20:.2f} MiB in all"]
     lines.append(f"held-out text: {len(ids)} windows of {pair.context} tokens")
-    for one in twins.COMBINATIONS:
-        loss, accuracy = twins.loss_and_accuracy(pair.models[one.trained], ids, targets, causal=one.run)
-        scores = twins.copy_scores(pair.run(row, one))
+    for combination in twins.COMBINATIONS:
+        loss, accuracy = twins.loss_and_accuracy(pair.models[combination.trained], ids, targets, causal=combination.run)
+        scores = twins.copy_scores(pair.run(row, combination))
         layer, head = twins.best_head(scores)
         lines.append(
-            f"trained {twins.with_or_without(one.trained)}, run {twins.with_or_without(one.run)}: "
+            f"trained {twins.with_or_without(combination.trained)}, run {twins.with_or_without(combination.run)}: "
             f"{loss:.3f} nats a token, next-token accuracy {accuracy:.1%}; "
             f"best copy head {head_name(layer, head)}: {scores.max():.3f}"
         )

@@ -91,19 +91,19 @@ class TwinOutcome:
 @dataclass(frozen=True, eq=False)
 class Change:
     """The effect of replacing one token: the largest |difference| at each position, both float32 [T]. logits: over the
-    vocabulary. weights: over all layers, heads and keys of that query's row. place: the token's position."""
+    vocabulary. weights: over all layers, heads and keys of that query's row. position: the token's position."""
 
     logits: np.ndarray
     weights: np.ndarray
-    place: int
+    position: int
 
     def earlier(self) -> tuple[float, float]:
         """Return the largest differences of logits and of weights before the token."""
-        return float(self.logits[: self.place].max()), float(self.weights[: self.place].max())
+        return float(self.logits[: self.position].max()), float(self.weights[: self.position].max())
 
     def later(self) -> tuple[float, float]:
         """Return the largest differences of logits and of weights from the token on."""
-        return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
+        return float(self.logits[self.position :].max()), float(self.weights[self.position :].max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,16 +200,16 @@ def write(
 
 
 @torch.inference_mode()
-def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: bool) -> Change:
-    """Return the effect of replacing the token at `place`, from 1, of the batch's only row by another."""
-    if not 1 <= place < batch.ids.shape[1]:
-        raise ValueError(f"expected a position from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
+def change(model: Model, batch: TokenBatch, position: int, token: int, *, causal: bool) -> Change:
+    """Return the effect of replacing the token at `position`, from 1, of the batch's only row by another."""
+    if not 1 <= position < batch.ids.shape[1]:
+        raise ValueError(f"expected a position from 1 to {batch.ids.shape[1] - 1}, got {position}")  # not shown
     ids = batch.ids.clone()
-    ids[0, place] = token
+    ids[0, position] = token
     before, after = (model.run(replace(batch, ids=some), MaskSpec(causal=causal)) for some in (batch.ids, ids))
     logits = (after.logits[0] - before.logits[0]).abs().amax(-1)  # [T,V] -> [T]
     weights = (_weights(after) - _weights(before)).abs().amax((0, 1, 3))  # [L,H,T,T] -> [T]
-    return Change(logits.numpy(), weights.numpy(), place)
+    return Change(logits.numpy(), weights.numpy(), position)
 
 
 @torch.inference_mode()

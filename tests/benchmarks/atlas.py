@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import torch
 
 from model import catalog
-from model.atlas.progress import begun, measured_in_threads
+from model.atlas.progress import measured_in_threads, new_progress
 from model.atlas.unit import Unit, batch_of, batches, rows_of_unit, units_of_sample
 from model.base import Model
 from model.text import TokenBatch
@@ -59,7 +59,7 @@ def _ratio(what: str, model: Model, units: list[Unit]) -> Ratio:
 
 
 def _atlas(model: Model, units: list[Unit]) -> None:
-    for _ in measured_in_threads(model, units, model.standard, TOKENS, begun(model, TOKENS)):
+    for _ in measured_in_threads(model, units, model.standard, TOKENS, new_progress(model, TOKENS)):
         pass
 
 

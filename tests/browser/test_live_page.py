@@ -192,7 +192,7 @@ def test_its_masks_are_those_of_the_library_with_padding_too(browser: Browser) -
         for row, masks in zip([0, 1] * 30, specs(chance), strict=False):
             keep = batch.keep[row].numpy()
             place = np.where(keep, keep.cumsum() - 1, -1).tolist()
-            about = {"ids": place, "place": place, "keep": keep.tolist(), "text": texts[row], "ends": batch.ends[row]}
+            about = {"ids": place, "indices": place, "keep": keep.tolist(), "text": texts[row], "ends": batch.ends[row]}
             found = page.evaluate(
                 "([masks, row]) => { const { which, blockedBy } = composed(readSpec(masks), row);"
                 " return Array.from(which, (one) => blockedBy[one].join()); }",

@@ -21,7 +21,7 @@ import unmask
 from model import files
 from model.atlas import __main__ as atlas
 from model.atlas import progress as atlas_progress
-from model.atlas.progress import begun
+from model.atlas.progress import new_progress
 from model.cross_attention import dates
 from model.gpt2 import save_transformer
 from model.transformer import Transformer
@@ -43,7 +43,7 @@ def dates_checkpoint(folder: Path, seed: int) -> None:
 
 
 def state(folder: Path, seed: int) -> None:
-    progress = begun(unmask.load("story").model, 16)
+    progress = new_progress(unmask.load("story").model, 16)
     progress.next_unit[0] = seed
     atlas_progress.save(folder / "atlas.parquet.part", {}, progress)
 

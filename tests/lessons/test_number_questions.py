@@ -15,11 +15,13 @@ from model.base import Model
 from model.heads.vectors import FourTokens, RunScores, four_token_steps, head_vectors, run_scores
 from model.masks import MaskSpec
 from viz.lessons.screen import plain
+from viz.numbers import number
 
 PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
 ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
 AGAIN = "qZ7kV3mXbR qZ7kV3mXb"
 ROW = FourTokens((2.0, 1.0), ((1, 0), (1, 2), (0, 1), (2, 1)), ((1, 0), (0, 1), (2, 2), (-1, 1)), blocked=(3,))
+ROW_SCORES = np.array([2, 4, 1, 5]) / 2**0.5
 Ask = Callable[..., Answer]
 
 
@@ -44,8 +46,8 @@ def right(found: Answer) -> list[str]:
 def test_a_row_by_hand() -> None:
     steps = four_token_steps(ROW)
     assert steps.raw.tolist() == [2, 4, 1, 5]
-    assert steps.scaled == pytest.approx(np.array([2, 4, 1, 5]) / 2**0.5)
-    exps = np.exp(steps.scaled[:3])
+    assert steps.scaled == pytest.approx(ROW_SCORES)
+    exps = np.exp(ROW_SCORES[:3])
     assert steps.weights == pytest.approx([*exps / exps.sum(), 0])
     assert steps.output == pytest.approx(
         [steps.weights[0] + 2 * steps.weights[2], steps.weights[1] + 2 * steps.weights[2]]
@@ -55,14 +57,20 @@ def test_a_row_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "becomes"),
     [
-        ({}, 0), ({"add": "-1e4", "precision": "float16"}, 0), ({"add": "-10"}, 2),
-        ({"add": "", "then": "multiply"}, 1),
-        ({"blocked": (0, 1, 2, 3)}, 3), ({"blocked": (0, 1, 2, 3), "then": "zero"}, 4), ({"sink": 3.0}, 1),
-        ({"blocked": (0, 1, 2, 3), "add": "-1e4", "precision": "float16"}, 2),
+        ({}, [0]), ({"add": "-1e4", "precision": "float16"}, [0]), ({"add": "-10"}, [2]),
+        ({"add": "", "then": "multiply"}, [1]), ({"sink": 3.0}, [1]), ({"sink": 3.0, "add": "-10"}, [1, 2]),
+        ({"blocked": (0, 1, 2, 3)}, [3]), ({"blocked": (0, 1, 2, 3), "then": "zero"}, [1, 4]),
+        ({"blocked": (0, 1, 2, 3), "add": "-1e4", "precision": "float16"}, [2]),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: int) -> None:
-    assert right(ask("becomes", numbers=replace(ROW, **change))) == [BECOMES[becomes]]
+def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: list[int]) -> None:
+    assert right(ask("becomes", numbers=replace(ROW, **change))) == [BECOMES[one] for one in becomes]
+
+
+def test_the_weight_that_a_blocked_key_gets_is_named_however_small(ask: Ask) -> None:
+    said = plain(ask("becomes", numbers=replace(ROW, add="-10", sink=3.0)).why)
+    exps = np.exp([*ROW_SCORES[:3], ROW_SCORES[3] - 10, 3])
+    assert said.endswith(f"the blocked key “down” gets {number(exps[3] / exps.sum())}.")
 
 
 @pytest.mark.parametrize(("sink", "equals"), [(None, "="), (0.5, "="), (1.5, "≈"), (3.0, "≈")])

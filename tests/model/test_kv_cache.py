@@ -160,12 +160,12 @@ class TestTheCausalMaskLifted:
         ids = ids_of(story, text)
         on, off = old_rows(story, ids, CAUSAL), old_rows(story, ids, LIFTED)
         assert len(on.rows) == len(on.logits) == len(ids) - 1
-        for what in ("rows", "weights", "kept", "logits"):
+        for what in ("rows", "weights", "cache", "logits"):
             largest = float(getattr(on, what).max())
-            assert largest <= (2e-5 if what in ("logits", "kept") else 1e-5), f"{what} changed by {largest:.3g}"
+            assert largest <= (2e-5 if what in ("logits", "cache") else 1e-5), f"{what} changed by {largest:.3g}"
         assert bool((off.rows > 1e-3).all()), "every old row changes"
-        assert float(off.kept[0]) <= 1e-5, "layer 0's keys and values are made of token and position alone"
-        assert bool((off.kept[1:] > 1e-2).all()), "later layers' are not"
+        assert float(off.cache[0]) <= 1e-5, "layer 0's keys and values are made of token and position alone"
+        assert bool((off.cache[1:] > 1e-2).all()), "later layers' are not"
         assert float(off.logits.max()) > 0.1
 
     def test_the_numbers_are_those_of_the_two_runs(self, tiny: Model) -> None:

@@ -13,7 +13,7 @@ from model.masks import MaskSpec
 from tests.apptest import charts
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.compare import OTHER_TEXT, like
+from ui.compare import OTHER_TEXT, masks_for_model
 from ui.heads import head
 from ui.sidebar.chat import NOTE
 from ui.sidebar.models import FIRST
@@ -239,7 +239,7 @@ def test_b_s_model_has_the_masks_that_a_switched_and_else_its_own(
     folders: dict[str, str], one: str, other: str, switched: dict[str, bool], causal: bool
 ) -> None:
     a, b = (catalog.load(folders[name]) for name in (one, other))
-    assert like(replace(a.standard, **switched), a, b) == replace(b.standard, causal=causal)
+    assert masks_for_model(replace(a.standard, **switched), a, b) == replace(b.standard, causal=causal)
 
 
 def test_a_model_that_cannot_be_had_is_a_sentence() -> None:

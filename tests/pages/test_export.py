@@ -318,7 +318,7 @@ def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.Monkey
         return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
     assert "opened again" not in said()
-    monkeypatch.setattr(export_files, "most_opened", lambda: 1000)
+    monkeypatch.setattr(export_files, "max_opened_bytes", lambda: 1000)
     assert "can be opened again here; these numbers take up to" in said()
 
 

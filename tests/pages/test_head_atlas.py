@@ -43,7 +43,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
 def test_its_numbers_are_those_of_the_command() -> None:
     page = HeadAtlas(atlas_section="all")
     story = catalog.load("story")
-    progress = atlas_progress.begun(story, 256)
+    progress = atlas_progress.new_progress(story, 256)
     list(
         atlas_progress.measured(
             units_of_sample(), progress, lambda unit, bar: measure_unit(story, unit, story.standard, 256, bar)

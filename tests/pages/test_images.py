@@ -18,7 +18,7 @@ from tests.model.huggingface import image_families
 from tests.pages.page import Page, plain
 from tests.tiny import save_tiny
 from tests.viz.packet import unpacked
-from ui.images import FIRST, HELD_OUT, heard, of_upload
+from ui.images import FIRST, HELD_OUT, of_upload, take_event
 from viz.numbers import number, percent
 
 
@@ -107,7 +107,7 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
 
     def send(name: str, value: Any) -> None:
         sent.update({name: value})
-        heard(name, scene_of(state.images_scene))
+        take_event(name, scene_of(state.images_scene))
 
     send("spot", [999, 0])  # in the corner: moved so that all of it is visible
     assert state.images_scene == f"{FIRST}_cross-green-small-44-4"

@@ -1,5 +1,6 @@
 """A step of a lesson as it is first shown, also in a window as narrow as a phone's."""
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -71,6 +72,13 @@ def test_the_rows_that_a_server_allows_readers_leave_a_lesson_s_text_whole(monke
     monkeypatch.setenv("UNMASK_ROWS", "4")
     page = Lessons(lesson="serving_masks", step="2").press("reveal")
     assert "of 11 texts" in page.verdict()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_keys_of_a_chunk_are_those_of_the_mask_that_is_shown(lang: str) -> None:
+    """The lesson speaks of a rectangle of 4 queries and 10 keys."""
+    said = Lessons(lesson="serving_masks", step="5", lang=lang).press("reveal").verdict()
+    assert {"10", "7", "3"} <= {*re.findall(r"\d+", said)}
 
 
 @pytest.mark.parametrize(

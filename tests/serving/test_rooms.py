@@ -255,10 +255,10 @@ def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
         return
     now[0] += 101
     for _ in range(500):
-        if not teacher.hashes._kept._Cache__data:
+        if not teacher.hashes._hashes._Cache__data:
             break
         sleep(0.01)
-    assert not teacher.hashes._kept._Cache__data, "kept although nobody asked"
+    assert not teacher.hashes._hashes._Cache__data, "kept although nobody asked"
     assert teacher.version(key.id) is None
     assert not teacher.is_open(key)
     assert not teacher.register_phone(key.id, BEN)

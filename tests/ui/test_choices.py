@@ -152,7 +152,7 @@ def test_a_text_is_tokenized_after_its_side_of_padding_is_chosen(monkeypatch: py
     monkeypatch.setattr(controls, "choose_pad_side", lambda text: done.append("pad side") or "left")
     monkeypatch.setattr(controls.run_view, "tokenize", lambda *_: done.append("tokenize") or read)
     monkeypatch.setattr(controls, "choose_row", lambda rows: 0)
-    monkeypatch.setattr(controls.positions, "follow", lambda *_: None)
+    monkeypatch.setattr(controls.positions, "move_with_tokens", lambda *_: None)
     monkeypatch.setattr(controls.explain, "limits", lambda *_: [])
     monkeypatch.setattr(controls.explain, "title_of", lambda _: "story")
     controls.open_text(SimpleNamespace(kind="decoder", chats=False), "a\nb")  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ VIEW: Any = None  # used only for the table of numbers, which is not opened
 
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
-    "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
+    "head": lambda: page.chart(figure([], {}), "head_figure", "", callbacks=head.callbacks("head_figure", zooms=True)),
     "keys": lambda: query.listen_for_query_keys("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: pixels.show_picture(b"", "pixels_picture", VIEW, [], lambda number: None),
 }

@@ -180,7 +180,7 @@ def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(se
 
 def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
     told: list[str] = []
-    app = health.answering({"/live": lambda: "", "/ready": lambda: "no model"}, lambda environment, start: [b"7"])
+    app = health.health_app({"/live": lambda: "", "/ready": lambda: "no model"}, lambda environment, start: [b"7"])
 
     def ask(path: str) -> bytes:
         return b"".join(app({"PATH_INFO": path}, lambda status, headers: told.append(status)))

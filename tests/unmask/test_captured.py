@@ -91,6 +91,19 @@ def test_rows_and_heads_that_torch_broadcasts(query: tuple[int, ...], key: tuple
         np.testing.assert_allclose(given, output[row], atol=1e-5)
 
 
+def test_calls_of_three_axes_are_rows_of_one_head_or_with_grouped_queries_heads() -> None:
+    class Own(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, k, enable_gqa=len(k) < len(q))
+
+    q, k = torch.randn(4, TOKENS, WIDTH), torch.randn(2, TOKENS, WIDTH)
+    rows, heads = unmask.capture(Own(), q, q, row=3), unmask.capture(Own(), q, k)
+    assert "row 3 of 4 in calls of three axes: 1 layer × 1 head" in repr(rows)
+    assert "Own: 1 layer × 4 heads" in repr(heads)
+    values = np.repeat(np.stack([heads.v(0)[0], heads.v(0)[-1]]), 2, axis=0)
+    np.testing.assert_allclose(heads.numpy()[0] @ values, Own()(q, k), atol=1e-5)
+
+
 @pytest.mark.parametrize(("make", "last"), [(causal_lower_right, 4), (causal_upper_left, 0)])
 def test_causal_masks_of_torch_which_hold_no_numbers(make: Callable[[int, int], Any], last: int) -> None:
     q, k = torch.randn(2, 3, 3, 4), torch.randn(2, 3, 7, 4)

@@ -296,7 +296,7 @@ def test_the_json_follows_its_schema() -> None:
         jsonschema.validate(found, schema)
         assert set(schema["required"]) == set(found)
         assert schema["properties"]["schema_version"]["const"] == found["schema_version"] == findings.SCHEMA_VERSION
-        assert set(schema["properties"]["findings"]["items"]["required"]) == set(findings.FOUND)
+        assert set(schema["properties"]["findings"]["items"]["required"]) == set(findings.FINDING_FIELDS)
 
 
 class SharesItsRow(ReadsAhead):

@@ -33,7 +33,7 @@ SCENE = WritingScene(
     query=(7, "·silver"),
     key=(3, "·whist"),
     weight=0.512,
-    place=None,
+    index=None,
     chosen=Chance(9, "·cat", 0.25, 0.5),
     left=3,
     vocabulary=4096,
@@ -67,11 +67,11 @@ class TestTheSentence:
         assert "filter" not in words + chance_html(SCENE.chosen, drawn=True) + chances_head("next")
 
     def test_says_that_a_token_taken_before_is_now_left_out(self) -> None:
-        words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), sampling=Sampling(top_k=1)))
+        words = sentence(scene(index=1, chosen=Chance(9, "·cat", 0.25, 0.0), sampling=Sampling(top_k=1)))
         assert "25.0% by the model, 0% with top-k 1 as set now" in words
 
     def test_is_about_the_choice_that_is_looked_at(self) -> None:
-        assert "There the next token was" in sentence(scene(place=1))
+        assert "There the next token was" in sentence(scene(index=1))
 
     def test_escapes_every_token(self) -> None:
         words = sentence(scene(query=(7, NASTY), key=(3, NASTY), chosen=Chance(9, NASTY, 0.25, 0.5)))

@@ -13,7 +13,7 @@ from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import BugComparison, Text, masks_for
-from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, puzzle, stages_of
+from model.bug_clinic.spot import MIN_FEATURE_DIFFERENCE, Puzzle, difference, next_puzzle, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
 from ui.bug_clinic import explanations
@@ -44,8 +44,8 @@ class ClinicLink(link.TextLink):
         linked = cls.read()
         st.session_state.linked_puzzle = linked.puzzle
         st.session_state.linked_bug = linked.bug if linked.head is not None else ""
-        asked = st.session_state.spot["asked"] if "spot" in st.session_state else None
-        if asked is not None and linked.puzzle not in (None, asked.number):  # Back went to an earlier puzzle
+        current = st.session_state.spot["asked"] if "spot" in st.session_state else None
+        if current is not None and linked.puzzle not in (None, current.number):  # Back went to an earlier puzzle
             st.session_state.spot.update(first=linked.puzzle, asked=None, on=None)
         mode = linked.mode if linked.puzzle is None else "spot"
         return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
@@ -152,22 +152,22 @@ def ask(now: RunView) -> Puzzle | None:
     return state["asked"]
 
 
-def play(now: RunView, asked: Puzzle) -> None:
-    state, bug = game(), BY_KEY[asked.bug]
+def play(now: RunView, puzzle: Puzzle) -> None:
+    state, bug = game(), BY_KEY[puzzle.bug]
 
     def answer(key: str) -> None:
         if not state["answer"]:  # a second press does not count
             state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
 
-    def next_puzzle() -> None:
-        found = results.ask(next_puzzle, now.run.model, now.run, now.row, asked)
+    def show_next() -> None:
+        found = results.ask(next_puzzle, now.run.model, now.run, now.row, puzzle)
         state.update(asked=found, answer="", hint=False)
 
-    stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
+    stages = results.ask(stages_of, now.run.model, now.run, now.row, puzzle)
     left, picture = st.columns([1, 2.6])
     with picture:
-        shown = explanations.view(now, bug, stages[bug.key], asked.layer, asked.head)
-        right = explanations.view(now, None, stages[""], asked.layer, asked.head)
+        shown = explanations.view(now, bug, stages[bug.key], puzzle.layer, puzzle.head)
+        right = explanations.view(now, None, stages[""], puzzle.layer, puzzle.head)
         if state["answer"]:
             explanations.draw_both(now, bug, shown, right)
         else:  # row names would give the answer away
@@ -175,55 +175,55 @@ def play(now: RunView, asked: Puzzle) -> None:
             explanations.draw_one(unnamed, explanations.WITH_A_BUG)
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
-        st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
+        st.markdown(say(which, layer=now.number(puzzle.layer), head=puzzle.head))
         st.html(WHOLE_NAMES)
         over = bool(state["answer"])
-        for number, key in enumerate(asked.candidates):
+        for number, key in enumerate(puzzle.candidates):
             icon = ":material/check:" if over and key == bug.key else None
             icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
             look: Any = {"key": f"candidate_{number}", "icon": icon, "disabled": over, "width": "stretch"}
             st.button(say(BY_KEY[key].name), on_click=answer, args=(key,), **look)
         if state["answer"]:
-            _explain(now, asked, stages, state["answer"], shown)
+            _explain(now, puzzle, stages, state["answer"], shown)
         elif state["hint"]:
             st.info(say(bug.hint))
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
                 hint = lambda: state.update(hint=True)  # noqa: E731
                 st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=hint)
-            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=next_puzzle)
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=show_next)
             if state["of"]:
                 st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         own = NO_ANSWER | {"model": controls.chosen_model() or "story", "layer": None, "head": None}
         with st.popover(say("Link to this puzzle"), icon=":material/link:", key="puzzle_link"):
-            linked = ClinicLink.of_choices(**own, puzzle=asked.number, text=st.session_state.text)
+            linked = ClinicLink.of_choices(**own, puzzle=puzzle.number, text=st.session_state.text)
             link.show_address(linked, say("Anyone who opens the link gets this puzzle and can read your text."))
 
 
-def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
-    bug = BY_KEY[asked.bug]
+def _explain(now: RunView, puzzle: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
+    bug = BY_KEY[puzzle.bug]
     if answer == bug.key:
         st.success(say("Correct: {bug}.", bug=bug.name), icon=":material/check:")
     else:
-        apart = _apart(now, asked, stages, answer, say("with that bug"), shown)
+        difference_text = _difference(now, puzzle, stages, answer, say("with that bug"), shown)
         st.error(say("No: it is {bug}.", bug=bug.name), icon=":material/close:")
-        st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=apart))
-    apart = _apart(now, asked, stages, "", say("in the correct version"), shown)
-    st.markdown(say("The clue: {difference}", difference=apart))
+        st.markdown(say("Why not *{bug}*: {difference}", bug=BY_KEY[answer].name, difference=difference_text))
+    difference_text = _difference(now, puzzle, stages, "", say("in the correct version"), shown)
+    st.markdown(say("The clue: {difference}", difference=difference_text))
     st.markdown(say(bug.signs))
     st.code(explanations.code(bug), language="diff", wrap_lines=True)
-    chosen = {"mode": "all", "bug": bug.key, "bug_title": bug.title, "layer": asked.layer, "head": asked.head}
+    chosen = {"mode": "all", "bug": bug.key, "bug_title": bug.title, "layer": puzzle.layer, "head": puzzle.head}
     st.button(say("See it among all bugs"), key="see", on_click=st.session_state.update, args=(chosen,))
 
 
-def _apart(
-    now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str, there: str, shown: HeadView
+def _difference(
+    now: RunView, puzzle: Puzzle, stages: dict[str, AttentionStages], other: str, there: str, shown: HeadView
 ) -> str:
     """Return how the heatmap shown differs from this head with the `other` candidate bug or, for "", without any."""
-    keys = [key for key in (other, asked.bug) if key]
+    keys = [key for key in (other, puzzle.bug) if key]
     same_tokens = "view" not in keys  # its rows and columns are parts of tokens
     named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
     features = tuple(BY_KEY[key].tells for key in keys if same_tokens and BY_KEY[key].tells)
-    theirs, ours = (stages[key].weights[asked.head] for key in (other, asked.bug))
-    apart = difference(theirs, ours, now.run.queries.keep[now.row], features)
-    return difference_sentence(apart, there, say("here"), named, same_tokens=same_tokens)
+    theirs, ours = (stages[key].weights[puzzle.head] for key in (other, puzzle.bug))
+    change = difference(theirs, ours, now.run.queries.keep[now.row], features)
+    return difference_sentence(change, there, say("here"), named, same_tokens=same_tokens)

@@ -34,14 +34,14 @@ def code(bug: Bug) -> str:
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
     if pair.wrong is None:
         return []
-    said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, layer, head)]
+    sentences = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, layer, head)]
     if not pair.exact and pair.shows_in_heatmap():
         other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
-        words = STAND_INS.get(bug.key, UNTRAINED)
-        said.append(say(words, model=title_of(now.model), other=other, layer=now.number(layer)))
+        template = STAND_INS.get(bug.key, UNTRAINED)
+        sentences.append(say(template, model=title_of(now.model), other=other, layer=now.number(layer)))
     if bug.dtype == torch.float16:
-        said.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
-    return [*said, *_on_the_loss(now, bug, pair, found, layer)]
+        sentences.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
+    return [*sentences, *_on_the_loss(now, bug, pair, found, layer)]
 
 
 STAND_INS = {  # notes on bugs that can be shown in a trained model only with a stand-in
@@ -63,12 +63,12 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
     lost = ~change.isfinite().all(0)
     about = {"layer": now.number(layer), "most": f"**{number(float(change.max()))}**"}
     if lost.any():
-        words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions.")
+        template = N_("The output of layer {layer} is NaN at {lost} of {positions} positions.")
         if not pair.right.weights[:, lost].any():
-            words = N_(
+            template = N_(
                 "The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key."
             )
-        return say(words, **about, lost=int(lost.sum()), positions=len(lost))
+        return say(template, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
     real = change[:, now.real]
@@ -91,16 +91,16 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
 def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
     lost = found.verdicts["kept"][0].amount
     if lost > 0:
-        words = N_(
+        template = N_(
             "The weights and the output are correct, but **{lost:,.0f}** scores of layer {layer} (all heads together) "
             "are overwritten: any later use of them reads −inf."
         )
-        return say(words, lost=lost, layer=now.number(layer))
+        return say(template, lost=lost, layer=now.number(layer))
     if found.broken(bug.law) and not bug.ahead:
         return say("The weights and the output are correct; the loss uses the wrong targets.")
     if layer < bug.first_layer < shape_of(now)[0]:
-        words = N_("Layer {layer} is still masked: the bug begins in layer {first}. Choose a later layer.")
-        return say(words, layer=now.number(layer), first=now.number(bug.first_layer))
+        template = N_("Layer {layer} is still masked: the bug begins in layer {first}. Choose a later layer.")
+        return say(template, layer=now.number(layer), first=now.number(bug.first_layer))
     return say("The bug has no effect here: it needs {needs}.", needs=say(bug.needs))
 
 
@@ -111,13 +111,13 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head:
         of = partial(token_in_view_split, head // group, heads=heads // group, length=len(pieces))
         (first, begins), (last, ends) = of(0), of(len(pieces) - 1)
         text = escaped("".join(pieces[first : last + 1]))
-        words = N_(
+        template = N_(
             "The faulty head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
             "{ends} of the last: “{text}”."
         )
         if first == last:
-            words = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
-        return [say(words, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
+            template = N_("The faulty head {head} sees only position {first}, its parts {begins} to {ends}: “{text}”.")
+        return [say(template, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
     rows = len(now.run.queries.keep)
     if bug.key == "repeat" and pair.shows_in_heatmap():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]
@@ -146,9 +146,9 @@ def _on_the_loss(now: RunView, bug: Bug, pair: BugComparison, found: Examination
             "With the next token as target, {model} has a mean loss of {right:.2f} nats on this row; with the current "
             "token as target, **{wrong:.2f}** nats."
         )
-        said = [say(words, model=title_of(now.model), right=right, wrong=wrong)]
+        sentences = [say(words, model=title_of(now.model), right=right, wrong=wrong)]
         as_trained = round(right, 2) < round(wrong, 2)
-        return [together([*said, say("It was trained to predict the next one.")] if as_trained else said)]
+        return [together([*sentences, say("It was trained to predict the next one.")] if as_trained else sentences)]
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong) and not pair.change().any():
         return []  # float16 cannot represent these scores, with the bug or without
@@ -201,12 +201,12 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
 
 
 def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
-    right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
+    right = now.cached(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
     stages = pair.wrong
     if not on or stages is None:
         draw_one(right, CORRECT, room="pair" if pair.shows_in_heatmap() else "one")
     else:
-        wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
+        wrong = now.cached(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
         without_key = ~pair.right.weights.any(-1)
         draw_both(now, bug, wrong, right, nan=bool(stages.weights[without_key].isnan().any()))
 
@@ -253,9 +253,9 @@ def draw_one(shown: HeadView, alt: str, *, room: str = "one") -> None:
     _show(figure, [shown], alt, float(shown.weights.max()), room)
 
 
-def _show(figure: CachedFigure, views: list[HeadView], alt: str, most: float, room: str) -> None:
+def _show(figure: CachedFigure, views: list[HeadView], alt: str, zmax: float, room: str) -> None:
     queries, keys = views[0].weights.shape
-    show_figure(figure, say(alt, queries=queries, keys=keys, most=most), room=room, above=ABOVE, on_pick=None)
+    show_figure(figure, say(alt, queries=queries, keys=keys, most=zmax), room=room, above=ABOVE, on_pick=None)
     st.html(cached_figure(explain.key, views, head_range(*views)))
 
 
@@ -269,7 +269,7 @@ STYLE = """
 """  # so that the property, the fix and the effect are visible without scrolling
 
 
-def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
+def show_explanation(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
     st.html(STYLE)
     with st.container(key="told"):
         title = say("A property that it violates elsewhere, not here")
@@ -287,7 +287,7 @@ def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination,
         elif not pair.shows_in_heatmap():
             st.caption(say("The heatmap is the same with and without the bug."))
         make = partial(effects, now, bug, pair, found, layer, head)
-        st.markdown("\n".join(f"- {effect}" for effect in now.kept(("effects", bug.key, layer, head), make)))
+        st.markdown("\n".join(f"- {effect}" for effect in now.cached(("effects", bug.key, layer, head), make)))
 
 
 def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:

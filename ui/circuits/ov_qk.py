@@ -16,7 +16,7 @@ from model.text import first_line
 from serving.job import ModelRef
 from ui import page, results, run_view
 from ui.controls import A_LINE_EACH
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.link import TextLink, Whole
 from ui.results import cached_figure
 from ui.widgets import by_layer, one_of, stoppable
@@ -70,8 +70,8 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
         different = tuple(dict.fromkeys(token for token in found if token < count))
         ids = different[:MAX_TOKENS]
         if len(ids) < len(different):
-            words = N_("Only the first {most} of {count} different tokens of the first line are shown.")
-            st.caption(say(words, most=MAX_TOKENS, count=len(different)))
+            template = N_("Only the first {most} of {count} different tokens of the first line are shown.")
+            st.caption(say(template, most=MAX_TOKENS, count=len(different)))
         if not ids:
             st.info(say(NONE_COMPARED, count=count) if found else say(A_LINE_EACH))
     if count < model.vocabulary:
@@ -112,9 +112,10 @@ def show_composition(model: Model, layer: int, head: int) -> None:
     st.markdown(sentence)
     left, right = st.columns([1.7, 1], gap="large")
     with left:
-        hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
+        clicks = callbacks("arcs", on_pick=lambda layer, head: st.session_state.update(layer=layer, head=head or 0))
+        figure = pictures.arcs_figure(pairs, numbers, (layer, head))
         tables = partial(pictures.composition_numbers, pairs, numbers)
-        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears, tables=tables)
-        if words := pictures.arcs_words(pairs):
-            st.caption(words)
+        page.chart(figure, "arcs", sentence, callbacks=clicks, tables=tables)
+        if note := pictures.arcs_words(pairs):
+            st.caption(note)
     right.html(pictures.composition_table(pairs, numbers))

@@ -9,14 +9,14 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.circuits.patching import LENGTHS, MAX_PAIRS, Patch, PatchMetric, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MAX_PAIRS, Patch, PatchMetric, read_pairs, run_patch_pair
 from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef
 from ui import page, results, run_view
 from ui.guard import guarded
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -83,19 +83,19 @@ class Direction:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the PatchPair of the two runs."""
         runs = self.given.run, self.given.row, self.taking.run, self.taking.row
-        return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
+        return results.ask(run_patch_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def patches(self, of: str, layer: int, query: int) -> list[Patch]:
         """Return a layer's patches: positions up to the query; or heads and, unless paths are patched, the layer."""
         if of == "positions":
             first = max(self.taking.real.start, query + 1 - MAX_POSITIONS)
-            return [Patch("position", layer, place) for place in range(first, query + 1)]
+            return [Patch("position", layer, position) for position in range(first, query + 1)]
         heads = [Patch("head", layer, head) for head in range(run_view.shape_of(self.taking)[1])]
         return heads if of in INPUTS else [*heads, Patch("layer", layer)]
 
     def effects(self, metric: PatchMetric, patches: list[Patch]) -> np.ndarray:
         """Return the effect of each patch alone."""
-        found: np.ndarray = self.ask("effects", metric, tuple((one,) for one in patches))
+        found: np.ndarray = self.ask("effects", metric, tuple((patch,) for patch in patches))
         return found
 
     @property
@@ -107,8 +107,8 @@ class Direction:
         """Return the chosen patches that this run has: the text, padding or model may have changed since."""
         layers, heads = run_view.shape_of(self.taking)
         real = range(self.taking.real.start, self.taking.real.stop)
-        has = lambda one: one.layer < layers and one.number in (real if one.kind == "position" else range(heads))  # noqa: E731
-        return list(filter(has, _patches(self.shift)))
+        numbers = lambda patch: real if patch.kind == "position" else range(heads)  # noqa: E731
+        return [patch for patch in _patches(self.shift) if patch.layer < layers and patch.number in numbers(patch)]
 
     def layer_names(self) -> list[str]:
         return run_view.layer_names(self.taking.model, "self")
@@ -138,16 +138,16 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         return
     with guarded(), controls:
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
-        asked = position - a.real.start + chosen.taking.real.start
-        first, second = chosen.ask("likeliest", asked)  # the defaults for empty fields
+        target = position - a.real.start + chosen.taking.real.start
+        first, second = chosen.ask("likeliest", target)  # the defaults for empty fields
         typed = [_typed(chosen.taking, say("Answer"), "patch_answer", first)]
         if state.patch_metric != "probability":
             typed.append(_typed(chosen.taking, say("Instead of"), "patch_instead", second))
-        metric = PatchMetric(asked, *(ids[0] for ids in typed))
+        metric = PatchMetric(target, *(ids[0] for ids in typed))
     with guarded():
         labels = [escaped(a.model.label(ids[0])) for ids in typed]
-        words = [say(MEASURED[state.patch_metric], answer=labels[0], instead=labels[-1])]
-        st.caption(together(words + [say(FIRST_COUNTS)] * any(len(ids) > 1 for ids in typed)))
+        notes = [say(MEASURED[state.patch_metric], answer=labels[0], instead=labels[-1])]
+        st.caption(together(notes + [say(FIRST_COUNTS)] * any(len(ids) > 1 for ids in typed)))
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
@@ -206,8 +206,8 @@ def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> No
 
     values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", metric)
     patches = [] if of in INPUTS else chosen.together()  # a path is not the patch of its head
-    framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
-    columns = [_column(taking, one) for one in grid[0]]
+    framed = {(row, column) for row, some in enumerate(grid) for column, patch in enumerate(some) if patch in patches}
+    columns = [_column(taking, patch) for patch in grid[0]]
     left_out, first = "", grid[0][0].number
     if of == "positions" and first > taking.real.start:
         count = metric.query + 1 - taking.real.start
@@ -227,8 +227,8 @@ def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None
     st.markdown(escaped(patch_sentence(view)))
     left, right = st.columns([1.6, 1], gap="large")
     with left:
-        hears = heard("patch_map", on_pick=pick)
-        page.chart(patch_figure(view, dark=page.is_dark()), "patch_map", patch_alt(view), heard=hears)
+        clicks = callbacks("patch_map", on_pick=pick)
+        page.chart(patch_figure(view, dark=page.is_dark()), "patch_map", patch_alt(view), callbacks=clicks)
     right.html(patch_table(view))
 
 
@@ -267,7 +267,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     first, asked_first = runs[0]
     measure = lambda layer: np.stack([one.effects(metric, one.patches("pairs", layer, 0)) for one, metric in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
-    columns, means = [_column(a, one) for one in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
+    columns, means = [_column(a, patch) for patch in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
     rows, unit = first.layer_names(), _unit(asked_first)
     _show(PatchView(found.mean(0), rows, columns, unit, means, first.names, found.std(0)))
 
@@ -275,8 +275,8 @@ def _over_pairs(a: RunView, b: RunView) -> None:
 def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
     """Return the runs of a pair of texts. Raises ValueError if they are cut, differ in length or have equal answers."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
-    lengths = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True))
-    if any("".join(one.cut) for one in batches):
+    lengths = dict(zip("ab", (batch.ids.shape[1] for batch in batches), strict=True))
+    if any("".join(batch.cut) for batch in batches):
         raise ValueError(say("expected texts of at most {most} tokens", most=a.model.context))
     if lengths["a"] != lengths["b"]:
         raise ValueError(say(LENGTHS, **lengths))
@@ -301,12 +301,12 @@ def _patches(shift: int) -> list[Patch]:
 
 def _write(patches: list[Patch], shift: int) -> None:
     letters = {kind: letter for letter, kind in KINDS.items()}
-    numbered = ((one, one.number - shift * (one.kind == "position")) for one in patches)
-    st.session_state.patches = ",".join(f"{letters[one.kind]}{one.layer}.{number}" for one, number in numbered)
+    numbered = ((patch, patch.number - shift * (patch.kind == "position")) for patch in patches)
+    st.session_state.patches = ",".join(f"{letters[patch.kind]}{patch.layer}.{number}" for patch, number in numbered)
 
 
-def _column(side: RunView, one: Patch) -> str:
+def _column(side: RunView, patch: Patch) -> str:
     """Return the label of a patch within its layer."""
-    if one.kind == "position":
-        return f"{one.number}: {side.tokens[one.number]}" if one.number < len(side.tokens) else str(one.number)
-    return f"H{one.number}" if one.kind == "head" else say("all")
+    if patch.kind == "position":
+        return f"{patch.number}: {side.tokens[patch.number]}" if patch.number < len(side.tokens) else str(patch.number)
+    return f"H{patch.number}" if patch.kind == "head" else say("all")

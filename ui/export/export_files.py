@@ -189,32 +189,32 @@ def numbers(subject: ExportSubject) -> None:
     def made(write: Write, which: list[tuple[int, int]]) -> bytes | str:
         return write(subject.export(which))
 
-    def offer(which: list[tuple[int, int]], kinds: Sequence[FileKind], key: str, words: str, name: str) -> None:
+    def offer(which: list[tuple[int, int]], kinds: Sequence[FileKind], key: str, template: str, name: str) -> None:
         with st.container(horizontal=True):
             for kind, ending, write, about in kinds:
                 look = {"key": f"{key}_{ending}", "help": say(about)}
                 make, file = partial(made, write, which), f"{subject.file_name(name)}.{ending}"
-                download(say(words, kind=kind), make, file, **look)
+                download(say(template, kind=kind), make, file, **look)
 
     offer([subject.chosen], KINDS if fits(view) else KINDS[-1:], "take", "{kind}", "head")
     if every:
         offer(every, KINDS[:2], "take_all", N_("All heads, {kind}"), "all-heads")
-    said, most = [], data.MAX_BYTES / 2**20
+    notes, limit = [], data.MAX_BYTES / 2**20
     if not every:
-        one = say("one head of this text") if not fits(view) else say("all heads of this text together")
-        said.append(say("More than the file limit of {most:.0f} MB: {what}.", most=most, what=one))
+        excess = say("one head of this text") if not fits(view) else say("all heads of this text together")
+        notes.append(say("More than the file limit of {most:.0f} MB: {what}.", most=limit, what=excess))
     largest = data.size_of(view, len(every) or 1)
-    if largest > most_opened() and fits(view):
-        words = N_(
+    if largest > max_opened_bytes() and fits(view):
+        template = N_(
             "Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less as "
             "NPZ."
         )
-        said.append(say(words, most=most_opened() / 2**20, size=largest / 2**20))
-    if said:
-        st.caption(together(said))
+        notes.append(say(template, most=max_opened_bytes() / 2**20, size=largest / 2**20))
+    if notes:
+        st.caption(together(notes))
 
 
-def most_opened() -> int:
+def max_opened_bytes() -> int:
     """Return the maximum number of bytes of a file that a user can open here."""
     return min(data.MAX_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
@@ -242,11 +242,11 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            problem, words = escaped(message_for(error)), N_("{file} was not opened: {problem}.")
-            st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
+            problem, template = escaped(message_for(error)), N_("{file} was not opened: {problem}.")
+            st.session_state[OPENED] = say(template, file=escaped(file.name), problem=problem)
 
-    label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20
-    uploader(label, ["npz", "safetensors"], key="take_export", on_change=taken, max_upload_size=most)
+    label, limit = say("An NPZ or safetensors file saved by this page"), max_opened_bytes() // 2**20
+    uploader(label, ["npz", "safetensors"], key="take_export", on_change=taken, max_upload_size=limit)
     found = st.session_state.get(OPENED)
     if isinstance(found, str):
         st.error(found, icon=":material/error:")

@@ -38,10 +38,10 @@ def show(subject: ExportSubject, part: Part) -> None:
     with guarded(say("Drawing …")):
         picture = PICTURES[kind][1](subject, part)
         if picture is None:
-            most = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
+            template = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
             if len(subject.now.tokens) != len(subject.now.key_tokens):  # two texts, of which no part can be chosen
-                most = N_("A picture can label at most {most} tokens per side. Shorten the texts on the left.")
-            st.info(say(most, most=drawn.MAX_SIDE))
+                template = N_("A picture can label at most {most} tokens per side. Shorten the texts on the left.")
+            st.info(say(template, most=drawn.MAX_SIDE))
             return
         files = st.container()
         note_missing_fonts(picture)
@@ -112,9 +112,9 @@ def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
 def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
     queries, how = query.choose_span(subject.now, part), st.session_state.pooled
     row = query.span_row(subject.now, subject.views(), subject.chosen, queries, how)
-    pooled, places = N_("The {how} of the weights of these queries: {queries}."), ranges(queries).replace("-", "–")
-    said = lambda: say(pooled, how=say(query.POOLED[how]), queries=places)  # noqa: E731
-    return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [said()])
+    template, span = N_("The {how} of the weights of these queries: {queries}."), ranges(queries).replace("-", "–")
+    sentence = lambda: say(template, how=say(query.POOLED[how]), queries=span)  # noqa: E731
+    return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [sentence()])
 
 
 def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:

@@ -45,25 +45,25 @@ def offer(picture: PrintedPicture, name: str) -> None:
         _button(picture, f"{name}.svg", "SVG", say("Text is kept as text."))
         _button(picture, f"{name}.pdf", "PDF", say("Text is kept as text; the size depends on the tokens."))
         for times, scale in SCALES.items():
-            said = say("Up to {dots} pixels per inch.", dots=DOTS * scale)
-            _button(picture, f"{name}@{scale}x.png", f"PNG {times}", said, scale)
+            note = say("Up to {dots} pixels per inch.", dots=DOTS * scale)
+            _button(picture, f"{name}@{scale}x.png", f"PNG {times}", note, scale)
 
 
 def note_missing_fonts(picture: PrintedPicture) -> None:
     """Note which characters this server's fonts do not have, and whether they lack the user's language."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
-        words = N_(
+        template = N_(
             "No font on this server has {characters}: PNG and PDF show code points instead; an SVG uses the viewer's "
             "fonts."
         )
-        st.caption(say(words, characters=missing[:20]))
+        st.caption(say(template, characters=missing[:20]))
     if not writes(language()):
-        words = N_(
+        template = N_(
             "No font on this server supports your language: PNG and PDF are labelled in English; an SVG uses the "
             "viewer's fonts."
         )
-        st.caption(say(words))
+        st.caption(say(template))
 
 
 def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:

@@ -115,8 +115,8 @@ def show_on_and_off(
         st.html(pictures.differences_table((what, say("cache on − off")), rows))
         digits, why = round(-log10(torch.finfo(model.hardware.dtype).eps)), []
         if largest or found.logits.any():
-            words = N_("{type} has about {digits} significant digits, and the summation order differs.")
-            why = [say(words, type=kind, digits=digits)]
+            template = N_("{type} has about {digits} significant digits, and the summation order differs.")
+            why = [say(template, type=kind, digits=digits)]
             if exact < EXACT:
                 why = [say("In float64 it all but vanishes: it is rounding error from a different summation order.")]
         full, one = (large(kv_cache.multiply_adds(config, queries, count)) for queries in (count, 1))
@@ -129,7 +129,7 @@ def show_on_and_off(
             labels = [model.label(token) for token in ids]
             return pictures.cached_row_figure(*rows, found.allowed[0].numpy(), labels)
 
-        figure = results.kept(("cached row", model.key, digest(ids), start, layer, head), draw)  # not shown
+        figure = results.cached(("cached row", model.key, digest(ids), start, layer, head), draw)  # not shown
         about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
         page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
         if count > pictures.MAX_KEYS:
@@ -159,7 +159,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
     measured, state = st.session_state.get("measured"), st.session_state
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
         measured = state.measured = MeasuredCost(model.key, ids)
-    words, chart, status = st.container(), st.empty(), st.container()
+    sentence_slot, chart, status = st.container(), st.empty(), st.container()
     plan = kv_cache.plan(len(measured.ids))
     missing = plan[len(measured.tries) :]
     if missing and not measured.stopped:
@@ -170,8 +170,8 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         ref = ModelRef.of(model)
         run = RunRef(ref, kv_cache.batch_of(model, measured.ids), model.standard)
         for done, length in enumerate(missing, len(measured.tries) + 1):
-            one = results.ask_anew(kv_cache.measure, ref, run, length)
-            state.measured = replace(state.measured, tries=(*state.measured.tries, one))
+            measured_run = results.ask_anew(kv_cache.measure, ref, run, length)
+            state.measured = replace(state.measured, tries=(*state.measured.tries, measured_run))
             bar.progress(done / len(plan), say("Run {number} of {count}", number=done, count=len(plan)))
         st.rerun()
     lengths, found = range(1, len(ids) + 1), kv_cache.costs(measured.tries)
@@ -182,7 +182,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         kv_cache.times_match_counts(found),
     )
     sentence = pictures.cost_sentence(costs)
-    words.html(page.sentence(sentence))
+    sentence_slot.html(page.sentence(sentence))
     with chart:
         page.chart(pictures.cost_figure(costs), "cost_figure", sentence)
     with status:
@@ -214,34 +214,34 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     specs = {on: model.standard.replace(causal=on) for on in (True, False)}
     with st.spinner(say("Running with and without the newest token …"), show_time=True):
         changes = {on: results.ask(old_rows, ModelRef.of(model), ids, spec) for on, spec in specs.items()}
-        apart = {on: compared(model, ids, len(ids) - 1, on) for on in specs}
-    change, (cached, full) = changes[causal], map(model.label, apart[causal].guesses)
-    said = Markup(say(KEPT if causal else CHANGED)).format(
+        comparisons = {on: compared(model, ids, len(ids) - 1, on) for on in specs}
+    change, (cached, full) = changes[causal], map(model.label, comparisons[causal].guesses)
+    text = Markup(say(KEPT if causal else CHANGED)).format(
         newest=model.label(ids[-1]),
         changed=int((change.rows > rounding(model.hardware.dtype, NOTICED)).sum()),
         rows=len(change.rows),
         weights=_most(change.rows),
-        kept=_most(change.kept),
-        logits=_most(apart[causal].logits),
+        kept=_most(change.cache),
+        logits=_most(comparisons[causal].logits),
         cached=cached,
         full=full,
     )
-    sentence.html(page.sentence(said))
+    sentence.html(page.sentence(text))
     chart, table = st.columns([1.5, 1], gap="large")
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
         figure = pictures.old_rows_figure(change.rows.numpy(), labels, causal=causal)
-        words = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
-        page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(change.rows)))
+        template = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
+        page.chart(figure, "old_rows", say(template, rows=len(labels), most=_most(change.rows)))
     with table:
         heading = say("when the newest token is added, largest"), say("mask on"), say("mask off")
         both = changes.values()
         rows = [
             (say("change of an old row's weight"), [float(one.rows.max()) for one in both]),
-            (say("change of an old key or value, layer 0"), [float(one.kept[0]) for one in both]),
-            (say("change of an old key or value, all layers"), [float(one.kept.max()) for one in both]),
+            (say("change of an old key or value, layer 0"), [float(one.cache[0]) for one in both]),
+            (say("change of an old key or value, all layers"), [float(one.cache.max()) for one in both]),
             (say("change of an old position's logit"), [float(one.logits.max()) for one in both]),
-            (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
+            (say("error of the cached step's logits"), [float(step.logits.max()) for step in comparisons.values()]),
         ]
         st.html(pictures.differences_table(heading, rows))
     how = say(

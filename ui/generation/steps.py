@@ -105,7 +105,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         query=(row, view.queries[row]),
         key=(key, view.keys[key]),
         weight=float(view.weights[row, key]),
-        place=index,
+        index=index,
         chosen=_chance(model, choice, choice.token),
         left=choice.left,
         vocabulary=len(choice.before),
@@ -152,8 +152,8 @@ def _say(model: Model, writing: Writing) -> None:
         dropping = [say(DROPPING)] if network_of(model) is not None else []
         st.warning(together([full, *dropping, todo]))
     elif not path.room(context):
-        most = say("{count} tokens are generated, the maximum on this page.", count=MAX_WRITTEN)
-        st.warning(together([most, say("Go back, or start over.")]))
+        note = say("{count} tokens are generated, the maximum on this page.", count=MAX_WRITTEN)
+        st.warning(together([note, say("Go back, or start over.")]))
 
 
 def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int | None) -> str:
@@ -213,8 +213,8 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     packet = growing_packet(shown, name=name, query=row, alt=explain.head_alt(name, shown, False))
     _growing(data=packet, key="head_figure", tables=lambda: [head_table(shown, name)])
     part = {"begin": begin, "last": begin + len(shown.queries) - 1, "length": length}
-    words = say(HEATMAP, name=name, layer=layer, head=head, **part)
-    return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
+    text = say(HEATMAP, name=name, layer=layer, head=head, **part)
+    return together([text, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 
 def _chance(model: Model, choice: SampledToken, token: int) -> Chance:

@@ -139,7 +139,7 @@ SAMPLING_HELP = {
 
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """Let the user choose how a token is sampled and whether the cache is on; it is off for a model without one."""
-    about: dict[str, Any] = {key: {"key": key, "help": say(words)} for key, words in SAMPLING_HELP.items()}
+    about: dict[str, Any] = {key: {"key": key, "help": say(text)} for key, text in SAMPLING_HELP.items()}
     narrow = 160  # pixels: in a wider field, Streamlit draws "Press Enter to apply" over the number
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, **about["temperature"])

@@ -24,7 +24,7 @@ from model.text import first_line
 from serving.job import ModelRef, digest
 from ui import controls, page, results
 from ui.guard import guarded, waiting
-from ui.heads.head import heard
+from ui.heads.head import callbacks
 from ui.link import TextLink, Whole, shortened, with_masks
 from ui.widgets import uploader
 from viz.heads.atlas import scatter
@@ -39,9 +39,8 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
     alt = say("Every head as a point: {across} on the x axis, {up} on the y axis.", across=title(x), up=title(y))
-    page.chart(
-        scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
-    )
+    clicks = callbacks("atlas_scatter", on_pick=controls.take_head)
+    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, callbacks=clicks)
     return True
 
 
@@ -138,11 +137,11 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
             st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
         return f"text:{digest(text).hex()}", lambda: texts.units_of_text(text)
-    words = N_(
+    template = N_(
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
         "file, is a text"
     )
-    label, kinds = say(words, size=texts.MAX_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
+    label, kinds = say(template, size=texts.MAX_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
     sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MAX_UPLOAD // 10**6)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
@@ -167,7 +166,7 @@ def find(
         return found, lambda: None
     growing: GrowingAtlas | None = state.get("atlas_growing")
     if growing is None or growing.key != key:
-        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.begun(model, length))
+        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.new_progress(model, length))
 
     def measure(unit: texts.Unit, bar: int) -> Tally:
         return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)
@@ -199,8 +198,8 @@ def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
     so_far: dict[str, Any] = {"share": whole_percent(share), "read": read, "tokens": atlas.read}
     with st.container(horizontal=True, vertical_alignment="center"):
         if growing.stopped:
-            words = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
-            st.progress(share, say(words, why=growing.stopped, **so_far))
+            template = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
+            st.progress(share, say(template, why=growing.stopped, **so_far))
             st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.resume)
         else:
             st.progress(share, say("Measuring: {share}, {read} and {tokens:,} tokens so far", **so_far))

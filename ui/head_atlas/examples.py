@@ -77,14 +77,14 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         st.info(say("No sampled query of these texts has a value for {measure}.", measure=say(MEASURES[by].title)))
         return
     sampled = sum(decile.queries for decile in deciles)
-    words = N_(
+    template = N_(
         "{which}, split into deciles; at most {each} random examples of each. Framed: the query. Coloured: the keys "
         "with the largest weights, at most 5; point at one for its weight."
     )
     queries = int(atlas.counts[NAMES.index(by), layer])
     some = N_("A random sample of {sampled:,} of {queries:,} queries")
     which = N_("All queries ({queries:,})") if sampled == queries else some
-    st.caption(say(words, which=say(which, sampled=sampled, queries=queries), each=SHOWN_EACH))
+    st.caption(say(template, which=say(which, sampled=sampled, queries=queries), each=SHOWN_EACH))
     st.html(cached_figure(deciles_html, deciles, by))
     with_text = [one for decile in deciles for one in decile.examples if one.text]
     if not with_text:
@@ -92,9 +92,9 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
 
         def numbered(number: int) -> str:
-            one = with_text[number]
-            begin = max(one.query - 5, 0)
-            before = "".join(one.pieces[begin : one.query + 1]).replace("·", " ")
+            example = with_text[number]
+            begin = max(example.query - 5, 0)
+            before = "".join(example.pieces[begin : example.query + 1]).replace("·", " ")
             return f"{number + 1}. {'… ' * (begin > 0)}{before}"
 
         label = say("See one on Explore, with all weights")
@@ -159,11 +159,11 @@ def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MAX_MARKED]
-    words = N_(
+    template = N_(
         "Heads that attend from one token to another: mark both among the first {count} tokens of the first line on "
         "the left."
     )
-    st.caption(say(words, count=len(pieces)))
+    st.caption(say(template, count=len(pieces)))
     shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
     # repeated tokens get their positions: of pills with the same label, Streamlit recognizes only the last
     labels = [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]

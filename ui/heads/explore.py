@@ -60,7 +60,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
     weights = math.prod(run_view.shape_of(now)) * views[0].weights.size
     surveys = show_all() if weights <= overview.QUICK_SURVEY_WEIGHTS else None
-    scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
+    scene = now.cached(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
     seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
     sentence_slot.html(page.sentence(seen))
     with right:
@@ -121,8 +121,8 @@ def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, l
     changed = now.run.spec != standard.run.spec  # masks of one layer change no prediction
     with tokens, guarded(say("Predicting …")):
         chosen = query.choose(now)
-        asked = query.predicting(now, chosen)
-        predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
+        text_position = query.predicting(now, chosen)
+        predictions, standard_predictions = now.predictions(text_position), standard.predictions(text_position)
     if predictions is None or standard_predictions is None:
         tokens.info(explain.no_predictions(now.model))
         return ""
@@ -136,7 +136,7 @@ def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, l
     if not changed:
         return ""
     last = batch.real(row).stop - 1
-    token, position = (pieces[last], last) if asked is None else (now.tokens[chosen], chosen)
+    token, position = (pieces[last], last) if text_position is None else (now.tokens[chosen], chosen)
     moved = prediction_words(token, position, candidates[1][0], candidates[0][0])
     if moved:
         tokens.html(page.note(moved))

@@ -28,9 +28,9 @@ def canvas(view: str) -> Callable[..., None]:
         js=source(*VIEWS[view], "calls.js", "streamlit.js"),
     )
 
-    def draw(*, data: bytes, key: str, tables: "page.Tables", **heard: Any) -> None:
+    def draw(*, data: bytes, key: str, tables: "page.Tables", **callbacks: Any) -> None:
         with page.with_tables(key, tables):
-            component(data=data, key=key, **heard)
+            component(data=data, key=key, **callbacks)
 
     return draw
 
@@ -85,7 +85,7 @@ def show(
     margin = figure.layout.margin
     make_room(room, key, {side: margin[side] for side in "lrtb"}, above, tall)
     with st.container(key=f"{room}_{key}"):
-        page.chart(figure, key, alt, heard=heard(key, zooms=zooms, on_pick=on_pick))
+        page.chart(figure, key, alt, callbacks=callbacks(key, zooms=zooms, on_pick=on_pick))
     if moves:
         query.listen_for_query_keys(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
@@ -101,7 +101,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     st.html(css(rules))
 
 
-def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
+def callbacks(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
     """Return the callbacks for page.chart of this key; arguments as in `show`. A bar that is clicked has no key."""
 
     def take_pick() -> None:

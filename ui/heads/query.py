@@ -31,11 +31,11 @@ NAMED = 64  # tokens to either side whose labels the browser has before the page
 
 @dataclass(frozen=True)
 class Moves:
-    """How arrow keys move the query. query: the position to move from. among: the positions to move to, [begin, end).
+    """How arrow keys move the query. query: the position to move from. span: the positions to move to, [begin, end).
     labels: a token for each position of the text."""
 
     query: int
-    among: tuple[int, int]
+    span: tuple[int, int]
     labels: Sequence[str]
 
 
@@ -54,7 +54,7 @@ def listen_for_query_keys(
         "role": role,
         "words": say(MOVES, what=what, query="{query}"),
         "query": moves.query,
-        "among": moves.among,
+        "among": moves.span,
         "first": first,
         "labels": moves.labels[first : moves.query + NAMED + 1],
         "mark": MARK if framed else None,
@@ -133,15 +133,15 @@ SPAN_HELP = N_("Positions of queries: 3-7, or 2,5,9. Drag over rows of the heatm
 def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
     """Let the user choose several queries. Returns those typed, else the rows zoomed into, else all real ones shown."""
     count, real = len(now.tokens), now.real
-    typed = [one for one in read_span(st.session_state.get("span") or "") if one < count]
+    typed = [position for position in read_span(st.session_state.get("span") or "") if position < count]
     zoom = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
     rows = (int(zoom[1]), int(zoom[2]) + 1) if zoom else (max(part[0], real.start), min(part[1], real.stop))
     queries = typed or list(range(count))[slice(*rows)] or list(range(real.start, real.stop))
 
     def take(typed: str) -> None:
         plain = typed.replace(" ", "").replace("，", ",").replace("–", "-")
-        parts = [one.split("-") for one in plain.split(",")] if re.fullmatch(SPAN, plain) else []
-        there = all(int(one[0]) <= int(one[-1]) < count for one in parts)
+        parts = [text.split("-") for text in plain.split(",")] if re.fullmatch(SPAN, plain) else []
+        there = all(int(ends[0]) <= int(ends[-1]) < count for ends in parts)
         st.session_state.span_refused = None if not plain or (parts and there) else typed[:40]
         if st.session_state.span_refused is None:
             st.session_state.span = plain or None
@@ -151,24 +151,24 @@ def choose_span(now: RunView, part: tuple[int, int]) -> list[int]:
         st.text_input(say("Queries"), help=say(SPAN_HELP), width=240, **look)
         one_of(say("Combined as"), POOLED, "pooled", width="content")
     if (wrong := st.session_state.pop("span_refused", None)) is not None:
-        words = N_("Expected up to 32 positions or ranges from 0 to {last}, such as 3-7 or 2,5,9, got “{text}”.")
-        st.caption(say(words, last=count - 1, text=escaped(wrong)))
+        template = N_("Expected up to 32 positions or ranges from 0 to {last}, such as 3-7 or 2,5,9, got “{text}”.")
+        st.caption(say(template, last=count - 1, text=escaped(wrong)))
     return queries
 
 
 def span_row(
-    now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
+    now: RunView, views: Sequence[HeadView], head: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
 ) -> BarRow:
     """Return the combined weights of these queries, in views of a head now and, if it differs, as standard."""
-    key = ("span", place, tuple(queries), how)
-    made = [now.kept((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
-    return BarRow(made[0], made[1] if len(made) > 1 else None)
+    key = ("span", head, tuple(queries), how)
+    rows = [now.cached((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
+    return BarRow(rows[0], rows[1] if len(rows) > 1 else None)
 
 
 def read_span(typed: str) -> list[int]:
     """Parse positions: "3-5,9" -> [3, 4, 5, 9]."""
-    found: list[int] = []
-    for one in filter(None, typed.split(",")):
-        first, _, last = one.partition("-")
-        found.extend(range(int(first), min(int(last or first), int(first) + 100_000) + 1))
-    return sorted(set(found))
+    positions: list[int] = []
+    for part in filter(None, typed.split(",")):
+        first, _, last = part.partition("-")
+        positions.extend(range(int(first), min(int(last or first), int(first) + 100_000) + 1))
+    return sorted(set(positions))

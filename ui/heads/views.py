@@ -115,7 +115,7 @@ def choice_setter(name: str) -> Callable[[], None]:
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
     """Draw the row of views, and the chosen one. views: the whole head now and, if it differs, as standard; if not, the
     tokens may be drawn beside the heatmap, in whose column this is called."""
-    offered = {view: words for view, (words, _) in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
+    offered = {view: label for view, (label, _) in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
     if st.session_state.view not in offered:
         st.session_state.view = "tokens"
     shown = one_of(say("This head as"), offered, "view", label_visibility="collapsed")
@@ -168,18 +168,18 @@ def draw_tokens(chosen: ChosenHead) -> None:
         part,
         name=chosen.name,
         query=chosen.query,
-        among=chosen.moves.among,
+        among=chosen.moves.span,
         pins=[int(position) for position in (state.get("pins") or "").split(",") if position],
         towards=state.towards,
         across=chosen.across,
         choices={"values": state.token_values},
     )
-    heard = dict.fromkeys(
+    callbacks = dict.fromkeys(
         ("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), choice_setter(key)
     )
-    _tokens(data=packet, key=key, tables=lambda: [head_table(part, chosen.name)], **heard)
-    if words := together(filter(None, (left_out(chosen.view, part, chosen.query), colour_scale_sentence(part)))):
-        st.caption(words)
+    _tokens(data=packet, key=key, tables=lambda: [head_table(part, chosen.name)], **callbacks)
+    if note := together(filter(None, (left_out(chosen.view, part, chosen.query), colour_scale_sentence(part)))):
+        st.caption(note)
 
 
 _arcs = canvas("arcs")
@@ -197,25 +197,25 @@ def show_arcs(chosen: ChosenHead) -> None:
         parts,
         names,
         query=chosen.query,
-        among=chosen.moves.among,
+        among=chosen.moves.span,
         first_token=int(now.keep().argmax()),  # that is not padding
         across=chosen.across,
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
-    heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), choice_setter(key))
-    _arcs(data=packet, key=key, tables=lambda: list(map(head_table, parts, names)), **heard)
-    if words := left_out(chosen.view, parts[0], chosen.query):
-        st.caption(words)
+    callbacks = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), choice_setter(key))
+    _arcs(data=packet, key=key, tables=lambda: list(map(head_table, parts, names)), **callbacks)
+    if note := left_out(chosen.view, parts[0], chosen.query):
+        st.caption(note)
 
 
 def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
     """Let the user choose other heads of the layer, the choice "heads"."""
     offered = [head for head in range(run_view.shape_of(now)[1]) if head != chosen]
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
-    beside = [head for head in picked if head in offered][: MAX_HEADS - 1]
+    added = [head for head in picked if head in offered][: MAX_HEADS - 1]
     others = say("Other heads of {layer}", layer=run_view.name_of(now.model, now.run.attention, layer))
     take = lambda heads: st.session_state.update(heads=",".join(map(str, heads)) or None)  # noqa: E731
-    look = bound("arcs_heads", beside, take) | {"placeholder": others, "label_visibility": "collapsed"}
+    look = bound("arcs_heads", added, take) | {"placeholder": others, "label_visibility": "collapsed"}
     name = partial(now.name, layer)
     return st.multiselect(others, offered, format_func=name, max_selections=MAX_HEADS - 1, **look)
 
@@ -228,11 +228,11 @@ def show_bars(chosen: ChosenHead) -> None:
     about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
     largest = say("Every key is blocked.")
     if len(top := row.largest(1)):
-        words = N_("The largest, {weight}, is that of {key} ({token}).")
-        largest = say(words, weight=weight_text(row.now[top[0]]), key=top[0], token=row.view.keys[top[0]])
+        template = N_("The largest, {weight}, is that of {key} ({token}).")
+        largest = say(template, weight=weight_text(row.now[top[0]]), key=top[0], token=row.view.keys[top[0]])
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
-        page.chart(figure, "head_bars", together([about, largest]), heard=head_picture.heard("head_bars"))
+        page.chart(figure, "head_bars", together([about, largest]), callbacks=head_picture.callbacks("head_bars"))
     query.listen_for_query_keys("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and remaining_keys_sentence(row, MAX_SORTED):
         st.caption(remaining_keys_sentence(row, MAX_SORTED))
@@ -254,9 +254,9 @@ CAPPED = N_("The model caps its logits; this is before the cap.")
 
 def show_carried(chosen: ChosenHead) -> None:
     """Draw a table of keys and, if the model allows it, one of next tokens."""
-    keys, asked = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
+    keys, subject = chosen.view.keys, (chosen.now.masks, chosen.layer, chosen.head, chosen.query)
     name = f"{chosen.query}: {chosen.view.queries[chosen.query]}"
-    found = chosen.ask(carried, *asked)
+    found = chosen.ask(carried, *subject)
     with st.container(key="carried_of_query"):
         st.html(contribution_sentence(found, name, keys))
         left, right = st.columns([1.5, 1], gap="medium")
@@ -265,7 +265,7 @@ def show_carried(chosen: ChosenHead) -> None:
     left.caption(say(ABOUT) if found.added is None else together([say(ABOUT), say(ADDS)]))
     with right:
         try:
-            effect = chosen.ask(direct_effect, *asked)
+            effect = chosen.ask(direct_effect, *subject)
         except NotSupported as error:
             st.caption(say("{clauses}.", clauses=escaped(error)))
             return
@@ -361,8 +361,8 @@ def show_span(chosen: ChosenHead) -> None:
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     about = N_("The {how} of the weights of queries ({count}) from {query} on in {head}, a bar for each key.")
-    words = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
-    page.chart(figure, "span_bars", say(about, **words))
+    values = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
+    page.chart(figure, "span_bars", say(about, **values))
     if st.session_state.sorted and remaining_keys_sentence(of_means, MAX_SORTED):
         st.caption(remaining_keys_sentence(of_means, MAX_SORTED))
 

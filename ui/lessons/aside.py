@@ -30,12 +30,12 @@ TOO_LONG = N_(
 
 def show(found: list[ListedLesson], opened: shelves.Open | None) -> None:
     with st.container(key="lesson_list", gap=None):
-        for number, one in enumerate(found, 1):
-            if one.lesson is None:
+        for number, item in enumerate(found, 1):
+            if item.lesson is None:
                 continue
-            here = opened is not None and opened.key == one.name
-            label, to = f"{number} · {escaped(one.lesson.title)}", speech.in_links() | {"lesson": one.name}
-            about = escaped(together([one.lesson.aim, _minutes(one.lesson)]))
+            here = opened is not None and opened.key == item.name
+            label, to = f"{number} · {escaped(item.lesson.title)}", speech.in_links() | {"lesson": item.name}
+            about = escaped(together([item.lesson.aim, _minutes(item.lesson)]))
             with st.container(key="lesson_here") if here else nullcontext():
                 st.page_link("pages/lessons.py", label=label, query_params=to, help=about)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
@@ -48,8 +48,8 @@ def show(found: list[ListedLesson], opened: shelves.Open | None) -> None:
             editor.offer(opened)
     own = st.session_state.get("lesson_draft", "") if st.session_state.lesson_edit else opened.own if opened else ""
     if own:
-        words = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
-        st.caption(escaped(say(words)))
+        template = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
+        st.caption(escaped(say(template)))
 
 
 def show_list(found: list[ListedLesson]) -> None:
@@ -60,8 +60,8 @@ def show_list(found: list[ListedLesson]) -> None:
     for number, one in enumerate(found):
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):
             if one.lesson is None:
-                said = say("This lesson cannot be read: {problem}", problem=one.problem)
-                st.warning(escaped(said if one.file else one.problem))  # without a file, it is the folder's problem
+                problem = say("This lesson cannot be read: {problem}", problem=one.problem)
+                st.warning(escaped(problem if one.file else one.problem))  # without a file, it is the folder's problem
                 continue
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))
@@ -92,7 +92,7 @@ def _take_file() -> None:
         editor.open_with(data.decode("utf-8-sig", "replace")[:MAX_BYTES], own=False)
         return
     try:
-        read(data, [one.name for one in shelves.shelved()])
+        read(data, [item.name for item in shelves.shelved()])
     except ValueError as error:
         st.session_state.lesson_wrong = str(error)
         return

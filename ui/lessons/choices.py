@@ -112,10 +112,10 @@ def listen() -> None:
 
     state = st.session_state
     room, taken, forgotten = (state.get(f"lesson_{name}") for name in ("room", "taken", "forgotten"))
-    kept = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
-    kept |= {"anew": state.get("lesson_anew", []), "session": session_id()}
+    progress = {"answers": answers_by_lesson(), "room": asdict(room) if room else None, "forgotten": forgotten or 0}
+    progress |= {"anew": state.get("lesson_anew", []), "session": session_id()}
     _storage(
-        data={"name": NAME, "most": MAX_STORED_LENGTH, "taken": bool(taken)} | kept, key=key, on_stored_change=take
+        data={"name": NAME, "most": MAX_STORED_LENGTH, "taken": bool(taken)} | progress, key=key, on_stored_change=take
     )
 
 
@@ -127,9 +127,9 @@ def reset_answers(lesson: str) -> None:
 
 def answered(name: str, lesson: Lesson) -> str:
     """Return how many questions of a lesson have an answer, in words; "" for none."""
-    asked = [number for number, step in enumerate(lesson.steps, 1) if step.ask]
-    count = sum(given(name, number) is not None for number in asked)
-    return say("{given} of {count} answered", given=count, count=len(asked)) if count else ""
+    questions = [number for number, step in enumerate(lesson.steps, 1) if step.ask]
+    count = sum(given(name, number) is not None for number in questions)
+    return say("{given} of {count} answered", given=count, count=len(questions)) if count else ""
 
 
 def offer_to_forget() -> None:
@@ -152,8 +152,8 @@ def _take(stored: Any) -> None:
     """Take what a browser sends, which may be anything: only valid answers and a valid room are used."""
     st.session_state.lesson_taken = True
     try:
-        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= MAX_STORED_LENGTH else {}
-        answers, key = dict(told.get("answers") or {}), told.get("room")
+        sent = json.loads(stored) if isinstance(stored, str) and len(stored) <= MAX_STORED_LENGTH else {}
+        answers, key = dict(sent.get("answers") or {}), sent.get("room")
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
     for lesson, linked in answers.items():

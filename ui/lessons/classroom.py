@@ -180,11 +180,11 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
     step = lesson.steps[number - 1]
     made = (step_name, hidden, language(), steps.checkpoint(step))
     with guarded(on_trouble=partial(show_failed, lesson, name, number)):
-        now, beside = steps.pair(step)
-        answer = steps.answered(step, now, beside) if step.ask else None
+        now, compared = steps.pair(step)
+        answer = steps.answered(step, now, compared) if step.ask else None
         if not _is_new(made):
             return answer
-        picture = drawn(step, now, beside, hidden=hidden and answer is not None)
+        picture = drawn(step, now, compared, hidden=hidden and answer is not None)
     with guarded():
         counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
     sent = PhoneStep(lesson, number, step_name, answer, counts, picture)
@@ -193,29 +193,29 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
         st.toast(say(TOO_LARGE))
         body = replace(sent, drawn=_elsewhere()).body()
     taken = len(answer.choices) if answer and hidden else 0
-    asked: dict[str, Any] | None = None  # the question's entry in the file of answers
+    entry: dict[str, Any] | None = None  # the question's entry in the file of answers
     if answer and step.ask:
-        asked = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
-        asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
-        asked["revealed"] = not hidden
-    _send(key, made, PhonePage(step_name, taken, body), asked)
+        entry = {"lesson": lesson.title, "step": step.title, "question": question(step.ask)}
+        entry |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+        entry["revealed"] = not hidden
+    _send(key, made, PhonePage(step_name, taken, body), entry)
     return answer
 
 
 def _revealed(key: RoomKey, step_name: str) -> dict[str, list[int]]:
     """Return the right choices of this step's lesson, by step, of those that phones have been shown."""
-    lesson, asked = step_name.rpartition("-")[0] + "-", rooms.rooms().tally(key.id).asked
-    return {name: one["right"] for name, one in asked.items() if name.startswith(lesson) and one.get("revealed")}
+    lesson, entries = step_name.rpartition("-")[0] + "-", rooms.rooms().tally(key.id).asked
+    return {name: one["right"] for name, one in entries.items() if name.startswith(lesson) and one.get("revealed")}
 
 
 def _is_new(made: tuple[Any, ...]) -> bool:
     return st.session_state.get("lesson_room_shown") != made
 
 
-def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, asked: Any = None) -> None:
+def _send(key: RoomKey, made: tuple[Any, ...], shown: PhonePage, entry: Any = None) -> None:
     """Send a page to the phones. made: identifies it, so that it is not sent again."""
     try:
-        rooms.rooms().show(key, shown, asked)
+        rooms.rooms().show(key, shown, entry)
         st.session_state.lesson_room_shown = made
     except (ValueError, OSError) as error:
         st.toast(escaped(error))
@@ -237,10 +237,10 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
             st.rerun()  # rerun the whole page, whose button shows it
         found = rooms.rooms().tally(key.id)
     counts = found.counts.get(step, {})
-    words = [say_count("{count} phone", "{count} phones", found.phones)]
+    facts = [say_count("{count} phone", "{count} phones", found.phones)]
     if answer:
-        words.append(say("{count} answered", count=sum(counts.values())))
-    parts = [tag("p", " · ".join(words), role="status")]
+        facts.append(say("{count} answered", count=sum(counts.values())))
+    parts = [tag("p", " · ".join(facts), role="status")]
     elsewhere = step and found.step != step  # another tab of the teacher sends its own step
     if elsewhere:
         parts.append(tag("p", say("Phones show another step.")))
@@ -289,44 +289,44 @@ def _csv(key: RoomKey) -> str:
     file, found = io.StringIO(), rooms.rooms().tally(key.id)
     lines = csv.writer(file)
     lines.writerow(["number", "lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
-    for shown, (name, asked) in enumerate(found.asked.items(), 1):
+    for shown, (name, entry) in enumerate(found.asked.items(), 1):
         counts = found.counts.get(name, {})
         total = sum(counts.values())
-        for number, choice in enumerate(asked["choices"]):
-            count, right = counts.get(number, 0), "yes" if number in asked["right"] else "no"  # not shown
-            texts = [cell(one) for one in (asked["lesson"], asked["step"], asked["question"], choice)]
+        for number, choice in enumerate(entry["choices"]):
+            count, right = counts.get(number, 0), "yes" if number in entry["right"] else "no"  # not shown
+            texts = [cell(text) for text in (entry["lesson"], entry["step"], entry["question"], choice)]
             lines.writerow([shown, *texts, right, count, f"{count / total:.3f}" if total else ""])
     return "\ufeff" + file.getvalue()  # so that spreadsheets read it as UTF-8
 
 
-def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
+def drawn(step: Step, now: RunView, compared: RunView, *, hidden: bool) -> Drawn:
     """Return the step as the screen shows it: while hidden, without anything that answers its question."""
     query = steps.query_of(step, now)
     if not hidden:
-        return _shown(step, now, beside if step.compares else None, query)
+        return _shown(step, now, compared if step.compares else None, query)
     if step.numbers is not None:
         return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
-    if BEFORE_ANSWER.get(kind) == "beside" and now.run.key != beside.run.key:
-        return _shown(step, beside, None, query, run_names(now.model.name, beside.model.name)[1:])
+    if BEFORE_ANSWER.get(kind) == "beside" and now.run.key != compared.run.key:
+        return _shown(step, compared, None, query, run_names(now.model.name, compared.model.name)[1:])
     if BEFORE_ANSWER.get(kind) == "now":  # the question is about its masks
         return _elsewhere()
     return Drawn(steps.tokens(step, now, query if kind in ABOUT_A_QUERY else None))
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
-    names = names or run_names(now.model.name, (beside or now).model.name)  # of the losses
+def _shown(step: Step, now: RunView, compared: RunView | None, query: int, names: Sequence[str] = ()) -> Drawn:
+    names = names or run_names(now.model.name, (compared or now).model.name)  # of the losses
     if step.show == "overview":
         found = now.survey()
         every = Canvas("overview", overview.packet(now, found, *step.head))
         return Drawn(canvases=[(now.model.name, every)], hatched=bool(found.blocked.any()))
     if step.show == "losses":
-        one, other = now.predictions(), beside.predictions() if beside else None
-        compared, title = other.losses if other else None, say("loss, nats/token")
-        return Drawn(losses_table(now.tokens, one.losses, compared, names, title)) if one else Drawn()
+        one, other = now.predictions(), compared.predictions() if compared else None
+        other_losses, title = other.losses if other else None, say("loss, nats/token")
+        return Drawn(losses_table(now.tokens, one.losses, other_losses, names, title)) if one else Drawn()
     if step.show == "texts":
         title, texts = say("Mean loss of each text, in nats/token"), now.run.batch.texts
-        means = [results.ask(mean_losses, view.run) for view in (now, beside) if view]
+        means = [results.ask(mean_losses, view.run) for view in (now, compared) if view]
         return Drawn(losses_table(texts, means[0], means[-1] if len(means) > 1 else None, names, title))
     if step.show == "tokens":
         return Drawn(steps.tokens(step, now, step.query))
@@ -337,7 +337,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int, names: 
     if step.show in pictures.DRAWN:
         return Drawn(steps.still(step, now))
     if step.show in ("head", "pair"):
-        return _phone_head(step, now, beside if step.show == "pair" else None)
+        return _phone_head(step, now, compared if step.show == "pair" else None)
     return _elsewhere()
 
 
@@ -345,18 +345,18 @@ def _elsewhere() -> Drawn:
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
 
 
-def _phone_head(step: Step, now: RunView, beside: RunView | None) -> Drawn:
-    name, (view, other) = now.name(*step.head), steps.heads(step, now, beside)
+def _phone_head(step: Step, now: RunView, compared: RunView | None) -> Drawn:
+    name, (view, other) = now.name(*step.head), steps.heads(step, now, compared)
     look: dict[str, Any] = {"name": name, "query": -1 if step.query is None else step.query}
-    most = head_range(view) if other is None else head_range(view, other)
+    zmax = head_range(view) if other is None else head_range(view, other)
 
     def packet(view: HeadView) -> Canvas:
-        return Canvas("heatmap", cached_figure(picture_packet, view, most=most, **look))
+        return Canvas("heatmap", cached_figure(picture_packet, view, most=zmax, **look))
 
     canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
-    if beside and other:
-        canvases.append((run_names(now.model.name, beside.model.name)[1], packet(other)))
+    if compared and other:
+        canvases.append((run_names(now.model.name, compared.model.name)[1], packet(other)))
         change = cached_figure(difference_packet, changed(*with_shared_labels(view, other)), **look)
         canvases.append((say("difference"), Canvas("heatmap", change)))
-    hatched = any(one.any_blocked().any() for one in (view, other) if one)
+    hatched = any(view.any_blocked().any() for view in (view, other) if view)
     return Drawn(canvases=canvases, hatched=hatched)

@@ -71,15 +71,15 @@ def show(found: list[ListedLesson]) -> None:
             open_with(linked or _templates(language())[USUAL][1], own=bool(linked))
             state.lesson_draft_version = -1 if linked else 0  # 0: the browser's draft has precedence
         text = state.lesson_draft
-    names = [one.name for one in found]
+    names = [item.name for item in found]
     lesson, problems = _read(text, names)
     fine = ""
     if lesson:
         ran, missing, problems = _run(lesson)
-        said = [say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)] if ran else []
+        notes = [say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)] if ran else []
         if missing:
-            said.append(say("Not run, as the model is not loaded: {models}.", models=say_all(missing)))
-        fine = together(said)
+            notes.append(say("Not run, as the model is not loaded: {models}.", models=say_all(missing)))
+        fine = together(notes)
     st.html(css(f"<style>{source('editor.css')}</style>"))
     _buttons(lesson)
     left, right = st.columns([1, 1.15], gap="medium")
@@ -104,9 +104,9 @@ def _templates(language: str) -> dict[str, tuple[str, str]]:
     """Return the title and the source of each template, by name. Read-only."""
     found = {}
     for folder in (GALLERY, FOLDER):
-        for one in shelf(folder, language):
-            if one.lesson:
-                found[one.name] = one.lesson.title, written(folder, one.name, language)
+        for item in shelf(folder, language):
+            if item.lesson:
+                found[item.name] = item.lesson.title, written(folder, item.name, language)
     return found
 
 
@@ -132,19 +132,19 @@ def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
             missing |= dict.fromkeys(absent)
             if absent:
                 continue
-            now, beside = steps.pair(step)
-            runs = {"masks": now, "beside": beside}
+            now, compared = steps.pair(step)
+            runs = {"masks": now, "beside": compared}
             for setting in runs:
                 runs[setting].head(*step.head)
             setting = "show"
             if step.show in DRAWN:
                 steps.still(step, now)
             if step.ask:
-                steps.answered(step, now, beside)
+                steps.answered(step, now, compared)
             ran += 1
         except USER_FACING_ERRORS as error:
-            said = say(message_for(error))
-            problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong(setting, said)))
+            problem = say(message_for(error))
+            problems.append(problem if re.search(r"\d", problem[:8]) else str(step.wrong(setting, problem)))
     return ran, list(missing), list(dict.fromkeys(problems))  # a mistake in the front matter's model is in each step
 
 
@@ -200,10 +200,10 @@ def _take_replaced() -> None:
 
 def _show_source(text: str, lesson: Lesson | None, problems: list[str], fine: str) -> None:
     state = st.session_state
-    told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MAX_BYTES}
-    lines = [re.search(r"\d+", one[:12]) for one in problems]  # the line number in each message; without one, 1
-    placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
-    told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
+    props = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MAX_BYTES}
+    lines = [re.search(r"\d+", problem[:12]) for problem in problems]  # the line number in each message; without one, 1
+    placed = [[int(line[0]) if line else 1, problem] for line, problem in zip(lines, problems, strict=True)]
+    props |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
-    told |= {"save": say("Save"), "file": f"{name or 'lesson'}.{language()}.md"}
-    _source(data=told, key=SOURCE, on_typed_change=_take_typed, on_replaced_change=_take_replaced)
+    props |= {"save": say("Save"), "file": f"{name or 'lesson'}.{language()}.md"}
+    _source(data=props, key=SOURCE, on_typed_change=_take_typed, on_replaced_change=_take_replaced)

@@ -44,8 +44,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     step = lesson.steps[number - 1]
     failed = partial(classroom.show_failed, lesson, name, number)
     with guarded(on_trouble=failed):
-        now, beside = steps.pair(step)
-        answer = steps.answered(step, now, beside) if step.ask else None
+        now, compared = steps.pair(step)
+        answer = steps.answered(step, now, compared) if step.ask else None
     given = choices.given(name, number)
     open_question = answer is not None and given is None and st.session_state.lesson_asks
     left, right = st.columns([1, 1.3], gap="large")
@@ -64,7 +64,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
             steps.open_page(step)
     with right, guarded(on_trouble=failed):
-        _picture(step, now, beside, hidden=open_question)
+        _picture(step, now, compared, hidden=open_question)
 
 
 def show_end(lesson: Lesson, name: str) -> None:
@@ -75,10 +75,10 @@ def show_end(lesson: Lesson, name: str) -> None:
         if not step.ask:
             continue
         found = _found(step)
-        answer, words = (found, say("Not answered yet.")) if isinstance(found, Answer) else (None, found)
+        answer, text = (found, say("Not answered yet.")) if isinstance(found, Answer) else (None, found)
         one = QuestionSummary(number, step.title, screen.question(step.ask), answer, choices.given(name, number))
         asked.append(one)
-        lines.append((one.kind, one.title, words if answer is None or one.kind == "open" else screen.plain(answer.why)))
+        lines.append((one.kind, one.title, text if answer is None or one.kind == "open" else screen.plain(answer.why)))
     left, right = st.columns([1, 1.3], gap="large") if lesson.summary and asked else (st.container(), st.container())
     with left:
         st.markdown("#### " + say("Summary"))
@@ -136,32 +136,32 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, shortcut="A", on_click=give)
 
 
-def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None:
+def _picture(step: Step, now: RunView, compared: RunView, *, hidden: bool) -> None:
     """Draw what the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
-        _shown(step, now, beside if step.compares else None)
+        _shown(step, now, compared if step.compares else None)
         return
     if step.numbers is not None:
         st.html(cached_figure(pictures.numbers, step.numbers.plain, None))
         return
     shown = BEFORE_ANSWER.get(step.ask.kind if step.ask else "", "")
-    same = now.run.key == beside.run.key
+    same = now.run.key == compared.run.key
     if shown == "now":
         layer, head = step.head  # the question is about its masks, so do not name them
         view = now.head(layer, head)
         queries, keys = view.weights.shape
-        words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
-        alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
+        template = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
+        alt = say(template, head=now.name(layer, head), queries=queries, keys=keys)
         _draw(cached_figure(anonymous_masks_figure, view, dark=page.is_dark(), query=step.query), alt)
         st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
-        _shown(step, beside, None, screen.run_names(now.model.name, beside.model.name)[1])
+        _shown(step, compared, None, screen.run_names(now.model.name, compared.model.name)[1])
     else:
         about_query = step.ask is not None and step.ask.kind in ABOUT_A_QUERY
         st.html(steps.tokens(step, now, steps.query_of(step, now) if about_query else None))
 
 
-def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> None:
+def _shown(step: Step, now: RunView, compared: RunView | None, name: str = "") -> None:
     """Draw what the step shows. name: of a run that is shown alone, before the comparison with another."""
     if step.show == "training":
         curves, shown = st.container(key="curves_and_head").columns([2, 3], gap="small")
@@ -178,36 +178,36 @@ def _shown(step: Step, now: RunView, beside: RunView | None, name: str = "") -> 
         with st.container(key="lesson_heads"):
             overview.show(now, now.survey(), layer, head, key="lesson_overview")
     elif step.show in ("losses", "texts"):
-        _losses(step, now, beside, name)
+        _losses(step, now, compared, name)
     elif step.show == "tokens":
         st.html(steps.tokens(step, now, step.query))
     elif step.show == "image":
         # what each word attends to in the step's image, first the query
         (layer, head), query = step.head, steps.query_of(step, now)
-        lit = cached_figure(
+        attention = cached_figure(
             step_image_attention, now.head(layer, head), now.name(layer, head), rendered_scene(step.image or ""), query
         )
         zoom = (text_size() or MIN_TEXT) / MIN_TEXT
         room = f"calc((74vh - var(--strip, 0px)) / {zoom:.3f})"  # the image's share of the window's height
         st.html(f"<style>.st-key-lesson_image {{ zoom: {zoom:.3f}; --room: {room}; }}</style>")
         with st.container(key="lesson_image"):
-            packet = cached_figure(image_attention_packet, lit, alone=True)
-            _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))
+            packet = cached_figure(image_attention_packet, attention, alone=True)
+            _image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, attention))
     else:
-        _head(step, now, beside if step.show == "pair" else None)
+        _head(step, now, compared if step.show == "pair" else None)
 
 
-def _head(step: Step, now: RunView, beside: RunView | None) -> None:
+def _head(step: Step, now: RunView, compared: RunView | None) -> None:
     name, dark = now.name(*step.head), page.is_dark()
-    view, other = steps.heads(step, now, beside)
+    view, other = steps.heads(step, now, compared)
     views = [view] if other is None else [view, other]
-    titles = (*screen.run_names(now.model.name, (beside or now).model.name), say("difference"))
-    alts = [cached_figure(explain.head_alt, name, one, False) for one in views]
+    titles = (*screen.run_names(now.model.name, (compared or now).model.name), say("difference"))
+    alts = [cached_figure(explain.head_alt, name, view, False) for view in views]
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), *alts)
     elif width() <= NARROW:  # one below the other
         zmax = head_range(*views)
-        figures = [cached_figure(head_figure, one, dark=dark, query=step.query, zmax=zmax) for one in views]
+        figures = [cached_figure(head_figure, view, dark=dark, query=step.query, zmax=zmax) for view in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure, alt) in enumerate(zip(titles, figures, [*alts, ""], strict=True)):
             st.caption(title)
@@ -229,9 +229,9 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
-def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None:
+def _losses(step: Step, now: RunView, compared: RunView | None, name: str) -> None:
     """Draw the loss of each token, or the mean of each text. name: as in _shown."""
-    other_run = beside or now
+    other_run = compared or now
     names = (name, name) if name else screen.run_names(now.model.name, other_run.model.name)
     differ = now.run.key != other_run.run.key
     if step.show == "texts":
@@ -259,7 +259,7 @@ def _losses(step: Step, now: RunView, beside: RunView | None, name: str) -> None
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has reported it; of a phone, as in viz/components/lesson.js
 MIN_TEXT, TEXT_SHARE = 14, 0.012  # font size of a presented picture: minimum in pixels, and share of the window's width
 
-_lit_image = head_picture.canvas("images")
+_image = head_picture.canvas("images")
 _listener = st.components.v2.component(
     "unmask_lesson", html="<span></span>", js=source("calls.js", "shortcuts.js", "lesson.js")
 )

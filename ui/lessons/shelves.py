@@ -39,25 +39,25 @@ def shelved() -> list[ListedLesson]:
     """Return all lessons, the built-in ones first."""
     folder, spoken = Settings.from_environment().lessons, language()
     found = _shelf(str(FOLDER), spoken)
-    names = tuple(one.name for one in found)
+    names = tuple(item.name for item in found)
     try:
         own = _shelf(str(folder), spoken, names) if folder else []
     except ValueError:  # its message names the server's folder
         own = [ListedLesson("", None, say("This server's own lessons cannot be opened."))]
-    return found + [one if one.name not in names else _taken(one) for one in own]
+    return found + [item if item.name not in names else _taken(item) for item in own]
 
 
 def source_of(name: str) -> str:
     """Return the source of a lesson on the shelf."""
-    ships = name in [one.name for one in _shelf(str(FOLDER), language())]
+    ships = name in [item.name for item in _shelf(str(FOLDER), language())]
     own = None if ships else Settings.from_environment().lessons
     return written(own or FOLDER, name, language())
 
 
-def _taken(one: ListedLesson) -> ListedLesson:
+def _taken(item: ListedLesson) -> ListedLesson:
     """Return, as an unreadable file, a lesson that has the name of a built-in one."""
-    words = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
-    return ListedLesson(f"{one.name}.md", None, one.problem or say(words, file=one.file), one.file)
+    template = N_("{file}: expected a unique name such as lesson.en.md or lesson.zh.md (a-z, 0-9 and _)")
+    return ListedLesson(f"{item.name}.md", None, item.problem or say(template, file=item.file), item.file)
 
 
 def opened(found: list[ListedLesson]) -> Open | None:
@@ -66,16 +66,16 @@ def opened(found: list[ListedLesson]) -> Open | None:
     if state.lesson_packed and not state.lesson_own:
         state.lesson_own = unpacked(state.lesson_packed)
     if state.lesson_own:
-        lesson = read(state.lesson_own, [one.name for one in found])
+        lesson = read(state.lesson_own, [item.name for item in found])
         return Open(lesson, f"own {digest(state.lesson_own).hex()}", state.lesson_own)
     if not state.lesson:
         return None
-    one = next((one for one in found if one.name == state.lesson), None)
-    if one is None:
+    item = next((item for item in found if item.name == state.lesson), None)
+    if item is None:
         raise ValueError(say("There is no lesson named “{name}” here: choose one in the list.", name=state.lesson))
-    if one.lesson is None:
-        raise ValueError(one.problem)
-    return Open(one.lesson, one.name)
+    if item.lesson is None:
+        raise ValueError(item.problem)
+    return Open(item.lesson, item.name)
 
 
 def packed(text: str) -> str:

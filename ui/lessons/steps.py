@@ -73,12 +73,12 @@ def check_models(step: Step) -> None:
             raise step.wrong(setting, message_for(error)) from None
 
 
-def answered(step: Step, now: RunView, beside: RunView) -> Answer:
+def answered(step: Step, now: RunView, compared: RunView) -> Answer:
     """Return the answer to the step's question, computed from its runs. Raises ValueError if they do not allow it."""
     assert step.ask is not None
     try:
-        asked = step.asked(series(step, now))
-        return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
+        subject = step.asked(series(step, now))
+        return results.ask(answer, now.run.model, now.run, compared.run, compared.model.name, subject)
     except ValueError as error:
         raise step.wrong("ask", message_for(error)) from None
 
@@ -97,9 +97,9 @@ def query_of(step: Step, now: RunView) -> int:
     return now.real.stop - 1 if step.query is None else step.query
 
 
-def heads(step: Step, now: RunView, beside: RunView | None) -> tuple[HeadView, HeadView | None]:
+def heads(step: Step, now: RunView, compared: RunView | None) -> tuple[HeadView, HeadView | None]:
     """Return the step's head, and the one compared with it: None if there is none, or no difference can be drawn."""
-    view, other = now.head(*step.head), beside and beside.head(*step.head)
+    view, other = now.head(*step.head), compared and compared.head(*step.head)
     return view, other if other and comparable(view, other) else None
 
 
@@ -119,18 +119,18 @@ def show(step: Step, now: RunView) -> None:
     slot, key = st.container(), f"row_{st.session_state.lesson_step}_{hash(first)}"
     with st.expander(say("Change the numbers"), icon=":material/edit:"):
         columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
-        pairs = {name: [pair[one] for pair in (first.keys if name[0] == "k" else first.values)]
-                 for name, one in columns.items()}  # fmt: skip
+        pairs = {name: [pair[index] for pair in (first.keys if name[0] == "k" else first.values)]
+                 for name, index in columns.items()}  # fmt: skip
         number = {name: st.column_config.NumberColumn(min_value=-MAX_NUMBER, max_value=MAX_NUMBER) for name in pairs}
-        blocked = {say("blocked"): [place in first.blocked for place in range(len(FOUR_TOKENS))]}
+        blocked = {say("blocked"): [index in first.blocked for index in range(len(FOUR_TOKENS))]}
         table = pd.DataFrame(pairs | blocked, index=list(FOUR_TOKENS))
         rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
         rows = rows.where(rows == table, rows.round(2))  # as they are shown
         with st.container(horizontal=True):
             query = []
-            for place, one in enumerate(map(float, first.query)):
-                field = st.number_input(f"q{place + 1}", -MAX_NUMBER, MAX_NUMBER, one, key=f"{key}_q{place}")
-                query.append(one if field == one else round(field, 2))  # as it is shown
+            for index, value in enumerate(map(float, first.query)):
+                field = st.number_input(f"q{index + 1}", -MAX_NUMBER, MAX_NUMBER, value, key=f"{key}_q{index}")
+                query.append(value if field == value else round(field, 2))  # as it is shown
             add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")
             precision = _chosen(say("precision"), get_args(Precision), first.precision, f"{key}_precision")
             then = _chosen(say("after the softmax"), [*THEN], first.then, f"{key}_then", THEN)
@@ -156,8 +156,8 @@ def still(step: Step, now: RunView) -> Markup:
     return pictures.picture(step.show, data, now.tokens, query, keys)
 
 
-def _chosen(label: str, options: Sequence[str], first: str, key: str, words: Mapping[str, str] = NOTHING) -> Any:
-    return st.selectbox(label, options, options.index(first), lambda one: say(words.get(one, one)), key=key)
+def _chosen(label: str, options: Sequence[str], first: str, key: str, labels: Mapping[str, str] = NOTHING) -> Any:
+    return st.selectbox(label, options, options.index(first), lambda option: say(labels.get(option, option)), key=key)
 
 
 def series(step: Step, now: RunView) -> tuple[tuple[int, RunScores], ...]:
@@ -218,5 +218,5 @@ def open_page(step: Step) -> None:
         switches = {kind: str(getattr(masks, kind)).lower() for kind in NATIVE}
         link |= {"masks": masks.to_json()} if name == "mask_lab" else switches
     link |= parse_qsl(more)
-    words = say("Open this on the page {page}", page=say(label))
-    st.page_link(to, label=escaped(words), icon=":material/open_in_new:", query_params=speech.in_links() | link)
+    label_text = say("Open this on the page {page}", page=say(label))
+    st.page_link(to, label=escaped(label_text), icon=":material/open_in_new:", query_params=speech.in_links() | link)

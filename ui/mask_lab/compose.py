@@ -79,19 +79,19 @@ def load(spec: MaskSpec, *, native: bool = True) -> None:
     Raises ValueError for a spec that this page has no controls for.
     """
     if spec.heads and not len(spec.layers) == len(spec.heads) == 1:
-        words = N_("expected masks for all heads or for one head of one layer, got heads {heads} of layers {layers}")
-        raise ValueError(say(words, heads=list(spec.heads), layers=list(spec.layers)))
+        template = N_("expected masks for all heads or for one head of one layer, got heads {heads} of layers {layers}")
+        raise ValueError(say(template, heads=list(spec.heads), layers=list(spec.layers)))
     if spec.positions == "cells":
-        words = N_(
+        template = N_(
             "expected positions counted over the text or each document, got positions of cells: the Padding page shows "
             "those"
         )
-        raise ValueError(say(words))
+        raise ValueError(say(template))
     on = spec.on()
     for name, value in on.items():
         if isinstance(value, int) and value > MAX_POSITION:
-            words = N_("{field}: expected a number up to {most:,}, got {number:,}")
-            raise ValueError(say(words, field=name, most=MAX_POSITION, number=value))
+            template = N_("{field}: expected a number up to {most:,}, got {number:,}")
+            raise ValueError(say(template, field=name, most=MAX_POSITION, number=value))
     for name in COMPOSED:
         st.session_state[f"mask_{name}_on"] = name in on
         st.session_state[f"mask_{name}"] = on.get(name, KINDS[name].first)
@@ -189,11 +189,11 @@ def for_link(spec: MaskSpec, standard: MaskSpec = STANDARD) -> str | None:
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed or spec != standard else None
     if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
-        words = N_(
+        template = N_(
             "The drawing has too many pieces for a link, so the link leaves it out. *Export the mask* saves it as a "
             "file."
         )
-        st.caption(say(words))
+        st.caption(say(template))
         return for_link(replace(spec, drawn=()), standard)
     return text
 
@@ -229,11 +229,11 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
         return begin, end
     before = (query - begin) // MAX_CELLS if begin <= query < end else 0  # whole parts: fixed while the query is in one
     begin = min(begin + before * MAX_CELLS, end - MAX_CELLS)
-    words = N_(
+    template = N_(
         "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
         "another query."
     )
-    st.caption(say(words, first=begin, last=begin + MAX_CELLS - 1))
+    st.caption(say(template, first=begin, last=begin + MAX_CELLS - 1))
     return begin, begin + MAX_CELLS
 
 
@@ -263,8 +263,8 @@ def show_canvas(
     key = "mask_canvas"
     head_picture.make_room("one", key, canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
-        heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
-        _component(data=packet, key=key, tables=lambda: [verdicts_table(drawn, rows, columns)], **heard)
+        callbacks = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
+        _component(data=packet, key=key, tables=lambda: [verdicts_table(drawn, rows, columns)], **callbacks)
 
 
 def take(key: str, text: str) -> None:

@@ -42,15 +42,15 @@ def show(reading: TokenizedText, row: int) -> None:
         with st.container(width=190):
             layer, head = controls.choose_head(model, *run_view.shape(model, attention), attention)
         query_slot = st.container(width=150)
-        held = compose.choose_where(run_view.layer_names(model, attention), layer)
+        scope = compose.choose_where(run_view.layer_names(model, attention), layer)
     title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), explain.size(batch, row)))
     with top:
         spec = compose.choose(model)
-        if held == "head":
+        if scope == "head":
             spec = replace(spec, layers=(layer,), heads=(head,))
-        elif held == "layers":
+        elif scope == "layers":
             spec = replace(spec, layers=tuple(sorted(st.session_state.mask_layers)))
-        said = st.container()
+        sentence_slot = st.container()
     warn_of_a_changed_text(batch)
     with guarded(say("Running both …")):
         composed, spec = spec, ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
@@ -58,7 +58,7 @@ def show(reading: TokenizedText, row: int) -> None:
     with guarded(say("Running {model} …", model=explain.title_of(model))):
         now, standard = run_view.run_pair(model, batch, spec, row, attention)
         view, _ = now.head(layer, head), standard.head(layer, head)  # both run under this spinner
-    beside = None if asking else standard  # the question may be about this run
+    compared = None if asking else standard  # the question may be about this run
     with query_slot:
         chosen = query.choose(now)
     part = controls.choose_positions(*view.weights.shape)
@@ -68,22 +68,22 @@ def show(reading: TokenizedText, row: int) -> None:
     with st.container(key="mask_and_head"):
         left, right = st.columns(2, gap="small", vertical_alignment="bottom")  # rows are level, whatever is above
     with right, guarded():  # drawn first: the canvas itself shows a stroke at once
-        show_head((now, beside), (layer, head), (rows, columns), query.moves(now, part))
+        show_head((now, compared), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
         in_scope = not spec.layers or layer in spec.layers
         compose.show_canvas(mask, rows, columns, text, chosen, in_scope=in_scope)
     controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
-    with said, guarded(say("Computing what each token can depend on …")):
-        told = say(ask_first.ASKING) if asking else sentence(now, standard, chosen)
-        said.html(told)
+    with sentence_slot, guarded(say("Computing what each token can depend on …")):
+        summary = say(ask_first.ASKING) if asking else sentence(now, standard, chosen)
+        sentence_slot.html(summary)
     st.html("".join([cached_figure(formula, mask), cached_figure(counts, view.blocked, mask)]))
     show_notes(notes.notes(now, layer, head, mask, view))
 
     with st.sidebar:
         ask_first.switch()
     with guarded(on_trouble=partial(share, model, composed)):
-        show_section(now, beside, layer, head, chosen)
+        show_section(now, compared, layer, head, chosen)
     share(model, composed)  # the chosen masks, even while the run before them is shown
 
 
@@ -150,7 +150,7 @@ def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | 
         }
         return replace(found, ways=named)
 
-    return now.kept(("effect", chosen), make)
+    return now.cached(("effect", chosen), make)
 
 
 def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[RowPredictions | None, RowPredictions | None]:
@@ -233,10 +233,10 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
 
 
 def _about_the_table(row: RowSteps) -> str:
-    words = N_("The largest unblocked score is subtracted before the exponential to avoid overflow.")
+    template = N_("The largest unblocked score is subtracted before the exponential to avoid overflow.")
     if row.sink == row.top:
-        words = N_("The sink's score, the largest, is subtracted before the exponential to avoid overflow.")
-    parts = [say(words)]
+        template = N_("The sink's score, the largest, is subtracted before the exponential to avoid overflow.")
+    parts = [say(template)]
     parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
     if row.arithmetic.softcap is not None:
         parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
@@ -257,13 +257,13 @@ def _steps_alt(found: HeadSteps, name: str) -> str:
     raw, scaled = found.raw, found.head.scaled
     scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
     weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
-    words = N_(
+    template = N_(
         "{head} step by step, {queries} × {keys} (queries × keys): q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
         "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
         "for each query an output of {width} numbers. Query {query} ({token}) is framed."
     )
     framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
-    return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
+    return say(template, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
 
 
 SHOWN = {"now": N_("this mask"), "standard": N_("standard"), "change": N_("change")}
@@ -319,10 +319,10 @@ def show_head(
         figure = cached_figure(difference_figure, view, standard, **look)
     else:
         figure = cached_figure(head_figure, view if shown == "now" else standard, **look)
-    words = cached_figure(alt, now.name(*head), shown, view, standard)
+    text = cached_figure(alt, now.name(*head), shown, view, standard)
     pick = lambda row, _: head_picture.choose_query(now.last_token(row), None)  # noqa: E731
     hears: Any = {"moves": moves, "zooms": True} if now.by == "tokens" else {"on_pick": pick}
-    head_picture.show(figure, words, room="one", above=compose.ABOVE, **hears)
+    head_picture.show(figure, text, room="one", above=compose.ABOVE, **hears)
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:

@@ -41,8 +41,8 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
         if len(written) <= LONGEST_SHOWN:
             st.code(written, "python")
         else:
-            words = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
-            st.info(say(words, count=len(written)))
+            template = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
+            st.info(say(template, count=len(written)))
             download("Python", written, "mask.py", "text/x-python", key="take_code")
     npy = lambda: now.ask(mask_files.npy_of, layer, head)  # noqa: E731
     composed = lambda: now.masks.to_json().encode("utf-8", "backslashreplace")  # noqa: E731
@@ -53,8 +53,8 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
         if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
             inference.open_cost(now.masks)
         if now.run.keys.keep.shape[1] ** 2 > MAX_BYTES:
-            words = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
-            st.caption(say(words, most=MAX_BYTES))
+            template = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
+            st.caption(say(template, most=MAX_BYTES))
         _take_file(now, load)
 
 
@@ -67,19 +67,19 @@ def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
             return
         st.session_state.taken_file = file.file_id
         try:
-            spec, said = _read(Path(file.name).name, file.getvalue(), now)
+            spec, sentence = _read(Path(file.name).name, file.getvalue(), now)
             load(spec)
         except ValueError as error:
             st.session_state.taken = False, escaped(say("{file}: {problem}.", file=file.name, problem=error))
         else:
-            st.session_state.taken = True, said
+            st.session_state.taken = True, sentence
 
     file = uploader(
         say("Load a mask, NPY or JSON"), ["npy", "json"], key="take_file", on_change=taken, max_upload_size=1
     )
     if file is not None and file.file_id == st.session_state.get("taken_file"):
-        well, said = st.session_state.taken
-        (st.success if well else st.error)(said)
+        well, sentence = st.session_state.taken
+        (st.success if well else st.error)(sentence)
 
 
 def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
@@ -101,10 +101,10 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
         if len(cells) == real:
             return spec, together([found, say("Padding stays masked.")])
         follow = say("The cells of padding, which cannot be drawn on, follow the padding mask.")
-        kept = say("They are kept as they were.")
+        note = say("They are kept as they were.")
         if lost := mask_files.differing(spec, cells, keep):
-            kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", lost)
-        return spec, together([found, follow, kept])
+            note = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", lost)
+        return spec, together([found, follow, note])
     try:
         spec = MaskSpec.from_json(data)
         spec.check_scope(*run_view.shape_of(now), now.layer_numbers)
@@ -147,7 +147,7 @@ def show_named(now: RunView, load: Callable[[MaskSpec], None]) -> None:
         st.button(say("Run this mask on the text"), on_click=load, args=(spec,), type="primary")
         tokens, size = int(now.run.keys.keep[now.row].sum()), len(labels)
         if tokens != size:
-            words = [say("The mask has {size:,} tokens, the text {tokens:,}.", size=size, tokens=tokens)]
+            notes = [say("The mask has {size:,} tokens, the text {tokens:,}.", size=size, tokens=tokens)]
             if spec.drawn:
-                words.append(say("Drawn cells keep their positions."))
-            st.caption(together(words))
+                notes.append(say("Drawn cells keep their positions."))
+            st.caption(together(notes))

@@ -19,11 +19,11 @@ def notes(now: RunView, layer: int, head: int, mask: MaskView, view: HeadView) -
     found = [*cached_figure(_later, mask, view)]  # cached: T × T cells
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
-        words = N_(
+        template = N_(
             "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
             "layer that they apply to."
         )
-        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
+        found.append(say(template, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
     return found + _idle(now, layer, head)
 
 
@@ -42,13 +42,13 @@ def _idle(now: RunView, layer: int, head: int) -> list[str]:
             now = replace(now, masks=now.masks.replace(**{name: KINDS[name].off}))
     if now.masks.drawn and not now.ask(mask_changes_cells, layer, head, "drawn"):
         found.append(say("drawing"))
-    words = N_("On, but changing no cell of this row's real tokens in {head}: {masks}.")
-    return [say(words, head=now.name(layer, head), masks=listed(found))] if found else []
+    template = N_("On, but changing no cell of this row's real tokens in {head}: {masks}.")
+    return [say(template, head=now.name(layer, head), masks=listed(found))] if found else []
 
 
 def _later(mask: MaskView, view: HeadView) -> list[str]:
     """Return notes on the kinds of masks that open cells which the causal mask blocks."""
-    words = N_(
+    template = N_(
         "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
         "“{key}” ({key_at})."
     )
@@ -58,5 +58,5 @@ def _later(mask: MaskView, view: HeadView) -> list[str]:
         if len(cells) and not KINDS[name].own:
             at, key_at = (int(one) for one in cells[0])
             cell = {"query": escaped(view.queries[at]), "key": escaped(view.keys[key_at])}
-            found.append(say(words, mask=mask_name(name), at=at, key_at=key_at, **cell))
+            found.append(say(template, mask=mask_name(name), at=at, key_at=key_at, **cell))
     return found

@@ -28,8 +28,8 @@ def tokenize(model: Model, text: str) -> tuple[TokenizedText, frozenset[int]]:
     or too many, and what a template raises that rejects them."""
     messages = messages_of(text)
     key = ("chat", model.key, digest(messages))
-    rendered = results.kept(key, lambda: models.inspected(render, model.name, messages))
-    batch, special = results.kept((*key, "tokens"), lambda: model.encode_rendered(rendered))
+    rendered = results.cached(key, lambda: models.inspected(render, model.name, messages))
+    batch, special = results.cached((*key, "tokens"), lambda: model.encode_rendered(rendered))
     return TokenizedText([rendered], batch, 0), special
 
 

@@ -83,11 +83,11 @@ def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Fou
     try:
         return scheduler.ask(Job(function, (name, given, *more)), results.session(), results.raise_if_cancelled)
     except (TooSlow, LostTwice):
-        words = N_(
+        template = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
             "model."
         )
-        raise CheckpointError(say(words, model=name)) from None
+        raise CheckpointError(say(template, model=name)) from None
 
 
 @once
@@ -108,8 +108,8 @@ def not_offered(name: str, instead: Sequence[str] | None = None) -> str:
     names = escaped(", ".join(catalog.offered(settings()) if instead is None else instead))
     if not names:
         return say("The link names the model {model}, which is not available here.", model=escaped(name))
-    words = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
-    return say(words, model=escaped(name), names=names)
+    template = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
+    return say(template, model=escaped(name), names=names)
 
 
 def get(name: str) -> Model:
@@ -137,7 +137,7 @@ def _get(name: str) -> Model:
         slot = st.empty()
         line: DeltaGenerator | None = None
 
-        def show(words: str) -> None:
+        def show(text: str) -> None:
             """Show what is being done, and a stop button: any click stops this script's waiting."""
             nonlocal line
             if line is None:
@@ -145,8 +145,8 @@ def _get(name: str) -> Model:
                 line = box.empty()
                 stop = lambda: st.session_state.update(failure=msg(STOPPED, model=name))  # noqa: E731
                 box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
-            if words:
-                line.caption(escaped(words))
+            if text:
+                line.caption(escaped(text))
 
         try:
             return loaded().load(name, settings(), show)
@@ -176,12 +176,12 @@ def get_or_keep(name: str) -> Model:
         except USER_FACING_ERRORS as error:
             problem = st.session_state.failure = message_for(error)
         else:
-            shown = kept()
+            shown = last_shown()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(shown.name)))
             return shown
-    shown, words = kept(), N_("{problem}. Until then this page shows the {model} model.")
-    said = say(words, problem=escaped(problem), model=escaped(shown.name))
-    st.error(said, icon=":material/error:")
+    shown, template = last_shown(), N_("{problem}. Until then this page shows the {model} model.")
+    sentence = say(template, problem=escaped(problem), model=escaped(shown.name))
+    st.error(sentence, icon=":material/error:")
     if name:
         st.button(say("Try again"), on_click=forget_failure)
     return shown
@@ -197,10 +197,10 @@ def _to_download(name: str) -> int:
 
     Raises TooLarge if the disk has no room for them, and what asking the Hub for their size raises.
     """
-    asked, size = st.session_state.get("download_size", ("", 0))  # asked once for each name that this user chooses
+    asked_name, size = st.session_state.get("download_size", ("", 0))  # asked once for each name that this user chooses
     if loaded().find(name):
         size = 0
-    elif asked != name or not size:
+    elif asked_name != name or not size:
         with st.spinner(say("Asking the Hub for {model} …", model=escaped(name)), show_time=True):
             size = inspected(catalog.download_size, name)
         st.session_state.download_size = name, size
@@ -213,22 +213,22 @@ def _to_download(name: str) -> int:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if size + SPARE_BYTES > free:
-        words = N_(
+        template = N_(
             "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, or "
             "free some space"
         )
-        raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
+        raise TooLarge(say(template, model=name, size=size / 1e9, free=free / 1e9))
     return size
 
 
 def _ask(name: str, size: int, meanwhile: str = "") -> None:
     """Ask the user to agree to a download. meanwhile: what the page shows until then."""
-    words = N_(
+    template = N_(
         "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
         "disk."
     )
     megabytes = max(size / 1e6, 1)
-    st.info(f"{say(words, name=escaped(name), size=megabytes)} {meanwhile}", icon=":material/download:")
+    st.info(f"{say(template, name=escaped(name), size=megabytes)} {meanwhile}", icon=":material/download:")
     key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
     label, agree = say("Download {size:,.0f} MB", size=megabytes), partial(_agree, name)
     st.button(label, key=key, icon=":material/download:", on_click=agree)
@@ -252,10 +252,10 @@ def _download(name: str) -> None:
         began = monotonic()
 
         def show(file: str, done: int, total: int) -> None:
-            words = N_("{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s")
-            so_far = {"done": done / 1e6, "total": total / 1e6, "seconds": monotonic() - began}
+            template = N_("{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s")
+            progress = {"done": done / 1e6, "total": total / 1e6, "seconds": monotonic() - began}
             share = min(done / total, 1.0) if total else 0.0
-            bar.progress(share, say(words, model=escaped(name), file=escaped(file), **so_far))
+            bar.progress(share, say(template, model=escaped(name), file=escaped(file), **progress))
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
@@ -264,7 +264,7 @@ def _download(name: str) -> None:
         slot.empty()
 
 
-def kept() -> Model:
+def last_shown() -> Model:
     """Return the model that was shown last or, if its files are gone, the built-in one."""
     try:
         return _get(st.session_state.setdefault("kept_model", "story"))
@@ -323,8 +323,8 @@ def model_found(model: Model) -> str:
 
     masks = say(", ").join(map(mask, found.masks))
     listed = say(", ").join(facts)
-    said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
-    return together([said, others]).rstrip()
+    sentence = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
+    return together([sentence, others]).rstrip()
 
 
 def _heads(found: Description) -> str:

@@ -12,8 +12,8 @@ from ui.widgets import plain
 
 def restore() -> None:
     """Set the language, from the link if it has one. Call before any text is drawn."""
-    asked = st.query_params.get("lang", "")
-    widgets.restore("kept_language", lambda: {"lang": asked if asked in LANGUAGES else None})
+    linked = st.query_params.get("lang", "")
+    widgets.restore("kept_language", lambda: {"lang": linked if linked in LANGUAGES else None})
     set_language(of_user() or ENGLISH)
 
 

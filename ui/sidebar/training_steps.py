@@ -46,9 +46,9 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
         if line is None:
             return
         measured = []
-        for place, checkpoint in enumerate(found, 1):
-            words = say("Measuring checkpoint {place} of {count}", place=place, count=len(found))
-            line.progress(place / len(found), words)
+        for number, checkpoint in enumerate(found, 1):
+            text = say("Measuring checkpoint {place} of {count}", place=number, count=len(found))
+            line.progress(number / len(found), text)
             measured.append(_measured(now, checkpoint))
     pairs = [(step, one) for step, one in zip(found.values(), measured, strict=True) if step is not None]
     losses = np.array([one.loss for _, one in pairs])
@@ -57,7 +57,7 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
     about = say("{head} over the training, on this text and under these masks", head=name)
     st.caption(about)
     files = "logged", *map(stamp, (folder, *found))
-    logged = results.kept(files, lambda: catalog.logged_losses(folder, models.settings()))
+    logged = results.cached(files, lambda: catalog.logged_losses(folder, models.settings()))
     page.chart(steps_figure(steps, losses, shares, state.get("training_step"), logged), "steps_over", about)
 
 
@@ -80,4 +80,4 @@ def _measured(now: RunView, checkpoint: str) -> StepMeasures:
         found: StepMeasures = results.ask(step_measures, run, now.row, now.masks, predicts)
         return found
 
-    return results.kept(key, make, results.raise_if_cancelled)
+    return results.cached(key, make, results.raise_if_cancelled)

@@ -38,11 +38,11 @@ def curves() -> Curves:
 def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Return views of both models on the text, with the mask and without; nothing runs until it is needed."""
     look = lambda model, causal: run_view.run_pair(model, batch, MaskSpec(causal=causal), 0, "self")[0]  # noqa: E731
-    return {one: look(found.models[one.trained], one.run) for one in COMBINATIONS}
+    return {combination: look(found.models[combination.trained], combination.run) for combination in COMBINATIONS}
 
 
 def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome]:
-    return {one: results.ask(twins.outcome, look.run) for one, look in looks.items()}
+    return {combination: results.ask(twins.outcome, look.run) for combination, look in looks.items()}
 
 
 def change(found: TwinPair, batch: TokenBatch, trained: bool, position: int, token: int) -> dict[bool, Change]:
@@ -141,19 +141,19 @@ def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     state = st.session_state
     own = {
         "why_head": state.get("why_best_head"),
-        "why_place": _first_place(batch),
-        "why_token": another_token(found, int(batch.ids[0, place(batch)])),
+        "why_place": _default_position(batch),
+        "why_token": another_token(found, int(batch.ids[0, changed_position(batch)])),
     }
     return WhyCausalLink.of_choices(**dict.fromkeys(name for name, value in own.items() if state[name] == value))
 
 
-def _first_place(batch: TokenBatch) -> int:
+def _default_position(batch: TokenBatch) -> int:
     return max(round(0.7 * (batch.ids.shape[1] - 1)), 1)
 
 
-def place(batch: TokenBatch) -> int:
+def changed_position(batch: TokenBatch) -> int:
     chosen = st.session_state.why_place
-    return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
+    return min(max(_default_position(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
 
 def choose_text() -> str:

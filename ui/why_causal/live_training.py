@@ -54,10 +54,10 @@ def show() -> None:
     with left:
         forget = partial(st.session_state.update, live_problem="")
         st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
-        most = training_job.MAX_CHARACTERS
-        if (left_out := len(st.session_state.live_text) - most) > 0:
-            words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
-            st.caption(say(words, most=most, left_out=left_out))
+        limit = training_job.MAX_CHARACTERS
+        if (left_out := len(st.session_state.live_text) - limit) > 0:
+            template = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
+            st.caption(say(template, most=limit, left_out=left_out))
         one_of(say("Train"), MASKS, "live_causal")
         st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
         over = phase == "over"
@@ -133,12 +133,12 @@ def _look(phase: str) -> None:
         st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
     if now.with_mask is None or now.without_mask is None:
         return
-    words = N_(
+    template = N_(
         "On rows of this text, run with the mask: **{with_mask}** nats/character; run without: **{without_mask}**. "
         "{copying}"
     )
     losses = {"with_mask": nats(now.with_mask), "without_mask": nats(now.without_mask)}
-    st.markdown(say(words, copying=copying(now), **losses))
+    st.markdown(say(template, copying=copying(now), **losses))
     if training.causal or now.best_copy[0] >= MIN_COPY_SCORE:
         return
     more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
@@ -215,5 +215,5 @@ def _tell(what: str) -> None:
 
 def _next_number() -> int:
     """Return the number of the next curve: the oldest ones leave the chart, but their numbers are not reused."""
-    kept = st.session_state.live_kept
-    return kept[-1][0] + 1 if kept else 1
+    curves = st.session_state.live_kept
+    return curves[-1][0] + 1 if curves else 1

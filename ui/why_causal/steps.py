@@ -53,12 +53,12 @@ NAMES = {
 
 def trained_sentence(training: Curves) -> Markup:
     low, high = training.training[False][-1], training.training[True][-1]
-    words = say(
+    text = say(
         "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; the same model "
         "trained with the mask on the same rows, at {high:.2f}. The first has not learned to predict: it reads each "
         "answer from the next position."
     )
-    return Markup(words).format(low=low, high=high)
+    return Markup(text).format(low=low, high=high)
 
 
 def sentence(
@@ -99,10 +99,10 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
     return reasons
 
 
-def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
-    free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
+def head_sentence(outcomes: dict[Combination, TwinOutcome], combination: Combination, head: tuple[int, int]) -> str:
+    free, others = (outcomes[Combination(way, False)].copies for way in (combination.trained, not combination.trained))
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
-    if one.run:
+    if combination.run:
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
     share = N_(
         "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
@@ -110,7 +110,7 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
     )
     other = (
         N_("In the model trained without the mask, the highest is {most}.")
-        if one.trained
+        if combination.trained
         else N_("In the model trained with the mask, the highest is {most}.")
     )
     return together([say(share, **named), say(other, most=percent(float(others.max())))])
@@ -121,11 +121,11 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off = changes[True].earlier(), changes[False].earlier()
     where = say_count(
-        "the one row before the changed token", "the {count} rows before the changed token", changes[True].place
+        "the one row before the changed token", "the {count} rows before the changed token", changes[True].position
     )
     return Markup(" ").join(
-        Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
-        for words, (logit, weight) in ((KEPT, on), (LIFTED, off))
+        Markup(say(template)).format(where=where, logit=amount(logit), weight=amount(weight))
+        for template, (logit, weight) in ((KEPT, on), (LIFTED, off))
     )
 
 
@@ -147,7 +147,7 @@ class FirstStepSlots:
 
     sentence: DeltaGenerator
     caption: DeltaGenerator
-    beside: DeltaGenerator
+    right: DeltaGenerator
 
 
 def trained(training: Curves) -> FirstStepSlots:
@@ -164,8 +164,8 @@ def trained(training: Curves) -> FirstStepSlots:
         ]
         end = N_("{name} from {first:.2f} to {last:.2f}")
         ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines]
-        words = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
-        alt = say(words, steps=training.steps[-1], ends=say(", ").join(ends))
+        template = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
+        alt = say(template, steps=training.steps[-1], ends=say(", ").join(ends))
         figure = cached_figure(loss_curves, lines, unit=say("nats/token"))
         page.chart(figure, "training_figure", alt)
         caption = st.empty()
@@ -173,18 +173,18 @@ def trained(training: Curves) -> FirstStepSlots:
 
 
 def losses(beginning: FirstStepSlots, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
-    with beginning.beside:
+    with beginning.right:
         st.markdown("#### " + say("The loss of every token"))
         lines, means = [], []
         for one, found in outcomes.items():
-            name, places = say(NAMES[one]), range(len(found.losses))
-            lines.append(Curve(name, places, found.losses, one.trained, dotted=one.trained != one.run))
+            name, positions = say(NAMES[one]), range(len(found.losses))
+            lines.append(Curve(name, positions, found.losses, one.trained, dotted=one.trained != one.run))
             means.append(say("{name}: {value}", name=name, value=nats(found.loss)))
-        words = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
+        template = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
         figure = cached_figure(token_losses, lines, batch.pieces[0])
-        page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))
-    said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
-    beginning.sentence.html(page.sentence(said))
+        page.chart(figure, "loss_figure", say(template, means=say("; ").join(means)))
+    text = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
+    beginning.sentence.html(page.sentence(text))
     # rest: the mean over all targets but each row's last, from the mean over all of them
     low, last, length = training.training[False][-1], training.last_token[False][-1], pair.context
     caption = say(
@@ -201,26 +201,26 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
     WhyCausalLink.keep()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         trained = one_of(say("Model"), controls.TRAINED, "why_trained", width="content", on_change=controls.best_head)
-        one = Combination(trained, one_of(say("Causal mask"), controls.RUN, "why_run", width="content"))
-        layer, head = controls.choose_head(one, outcomes)
-    view = looks[one].head(layer, head)
-    st.html(page.sentence(head_sentence(outcomes, one, (layer, head))))
-    picture, beside = st.columns([2.2, 1], gap="large")
+        combination = Combination(trained, one_of(say("Causal mask"), controls.RUN, "why_run", width="content"))
+        layer, head = controls.choose_head(combination, outcomes)
+    view = looks[combination].head(layer, head)
+    st.html(page.sentence(head_sentence(outcomes, combination, (layer, head))))
+    picture, scores = st.columns([2.2, 1], gap="large")
     with picture:
-        alt = cached_figure(explain.head_alt, looks[one].name(layer, head), view, False)
+        alt = cached_figure(explain.head_alt, looks[combination].name(layer, head), view, False)
         figure = cached_figure(head_figure, view, dark=page.is_dark())
         head_picture.show(figure, alt, room="one", above=ABOVE, on_pick=None)
         st.html(cached_figure(explain.key, [view], head_range(view)))
         st.caption(say("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text."))
-    with beside:
+    with scores:
         st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
-        for other in sorted(COMBINATIONS, key=lambda one: one.run):  # with the mask, all are 0
+        for other in sorted(COMBINATIONS, key=lambda combination: combination.run):  # with the mask, all are 0
             name = say(NAMES[other])
             if other.run:
                 st.caption(name + " · " + say("blocked: exactly 0 in every head"))
                 continue
             st.caption(name)
-            st.html(cached_figure(copies, outcomes[other].copies, (layer, head) if other == one else None))
+            st.html(cached_figure(copies, outcomes[other].copies, (layer, head) if other == combination else None))
     link.write(chosen_link(pair, batch))
 
 
@@ -244,14 +244,14 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
 def proof(pair: TwinPair, batch: TokenBatch) -> None:
     WhyCausalLink.keep()
     state, words = st.session_state, pair.words()
-    state.why_place = controls.place(batch)
+    state.why_place = controls.changed_position(batch)
     if state.why_token not in words:
         state.why_token = controls.another_token(pair, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         trained = one_of(say("Model"), controls.TRAINED, "why_proof", width="content")
-        places, named = range(1, batch.ids.shape[1]), lambda one: f"{one}: {batch.pieces[0][one]}"
+        positions, named = range(1, batch.ids.shape[1]), lambda position: f"{position}: {batch.pieces[0][position]}"
         look: Any = {"width": 200}
-        position = st.selectbox(say("Change the token"), places, key="why_place", format_func=named, **look)
+        position = st.selectbox(say("Change the token"), positions, key="why_place", format_func=named, **look)
         token = st.selectbox(say("into"), words, key="why_token", format_func=pair.models[True].label, **look)
     with guarded(say("Changing a token …")):
         changes = controls.change(pair, batch, trained, position, token)
@@ -267,7 +267,7 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
         # the previous step's choices, which may not have been drawn; another token if the chosen one changes nothing
-        position, token = controls.place(batch), st.session_state.why_token
+        position, token = controls.changed_position(batch), st.session_state.why_token
         before = int(batch.ids[0, position])
         if token not in pair.words() or token == before:
             token = controls.another_token(pair, before)

@@ -5,10 +5,10 @@ function render({ model, el }) {
   const host = document.createElement("div");
   const shadow = host.attachShadow({ mode: "open" });
   const style = document.createElement("style");
-  const place = document.createElement("div");
+  const view = document.createElement("div");
   style.textContent = model.get("css");
-  place.className = `view ${model.get("view")}`;
-  shadow.append(style, place);
+  view.className = `view ${model.get("view")}`;
+  shadow.append(style, view);
   el.append(host);
   const pick = (name, value) => {
     model.set(name, value);
@@ -18,7 +18,7 @@ function render({ model, el }) {
   const paint = () => {
     leave();
     const { buffer, byteOffset, byteLength } = model.get("packet"); // a DataView
-    leave = draw(place, new Uint8Array(buffer, byteOffset, byteLength), pick);
+    leave = draw(view, new Uint8Array(buffer, byteOffset, byteLength), pick);
   };
   model.on("change:packet", paint);
   paint();

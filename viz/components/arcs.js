@@ -71,7 +71,7 @@ function show(element, cells, own, onPick) {
   let pointed = null; // {side, at}
 
   const inSight = () => Math.min(Math.max(own.query - cells.first, 0), cells.rows - 1);
-  const place = (at) => (at + 0.5) * tall;
+  const yOf = (at) => (at + 0.5) * tall;
   const source = () => pointed || { side: "query", at: inSight() };
 
   const paint = () => {
@@ -81,7 +81,7 @@ function show(element, cells, own, onPick) {
     drawn = found.slice(0, MAX_LINES);
     const width = middle.clientWidth || 200;
     lines.replaceChildren(...drawn.map((line) => {
-      const [from, to] = [place(line.query), place(line.key)];
+      const [from, to] = [yOf(line.query), yOf(line.key)];
       line.path = svg("path", { d: `M0,${from} C${width / 2},${from} ${width / 2},${to} ${width},${to}`, fill: "none",
         stroke: cells.colours[line.head], "stroke-width": 0.6 + 2.6 * line.weight, "data-query": cells.first + line.query,
         "data-key": cells.firstKey + line.key, "data-head": cells.names[line.head] });
@@ -125,7 +125,7 @@ function show(element, cells, own, onPick) {
   middle.onpointerdown = middle.onpointermove = (event) => {
     const box = middle.getBoundingClientRect();
     const down = fall(Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1));
-    const off = (line) => Math.abs(place(line.query) + (place(line.key) - place(line.query)) * down - (event.clientY - box.top));
+    const off = (line) => Math.abs(yOf(line.query) + (yOf(line.key) - yOf(line.query)) * down - (event.clientY - box.top));
     const nearest = drawn.reduce((best, line) => (best === null || off(line) < off(best) ? line : best), null);
     if (!nearest || off(nearest) > NEAR) return point(null);
     const { query, key, head } = nearest;

@@ -27,7 +27,7 @@ function cellText(cells, query, key, head = 0) {
 const cellWords = (cells, query, key, cell) =>
   fill(cells.words.cell, { query: queryName(cells, query), key: keyName(cells, key), cell });
 
-const SAID = 4; // tokens named in a summary
+const MAX_NAMED = 4; // tokens named in a summary
 
 // A row or a column in words: its largest weights, and how many cells are blocked.
 function summary(cells, { side, at }, head = 0) {
@@ -35,18 +35,18 @@ function summary(cells, { side, at }, head = 0) {
   const found = [];
   let blocked = 0;
   for (let other = 0; other < others; other++) {
-    const place = side === "query" ? cellIndex(cells, at, other, head) : cellIndex(cells, other, at, head);
-    if (cells.blocked[place]) blocked++;
-    else found.push([cells.weights[place], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
+    const index = side === "query" ? cellIndex(cells, at, other, head) : cellIndex(cells, other, at, head);
+    if (cells.blocked[index]) blocked++;
+    else found.push([cells.weights[index], side === "query" ? keyName(cells, other) : queryName(cells, other)]);
   }
   const name = side === "query" ? queryName(cells, at) : keyName(cells, at);
-  const said = side === "query" ? "looks" : "looked";
-  if (!found.length) return fill(cells.words[cells.part ? "blocked_here" : `${said}_nowhere`], { token: name });
+  const verb = side === "query" ? "looks" : "looked";
+  if (!found.length) return fill(cells.words[cells.part ? "blocked_here" : `${verb}_nowhere`], { token: name });
   found.sort((one, other) => other[0] - one[0]);
-  const most = found.slice(0, SAID).map(([weight, other]) => `${other} ${weightText(weight)}`);
-  const named = most.join(cells.words.comma);
-  const tokens = found.length > SAID ? fill(cells.words.more, { tokens: named, count: found.length - SAID }) : named;
-  return fill(cells.words[blocked ? `${said}_blocked` : said], { token: name, tokens, count: blocked });
+  const largest = found.slice(0, MAX_NAMED).map(([weight, other]) => `${other} ${weightText(weight)}`);
+  const named = largest.join(cells.words.comma);
+  const tokens = found.length > MAX_NAMED ? fill(cells.words.more, { tokens: named, count: found.length - MAX_NAMED }) : named;
+  return fill(cells.words[blocked ? `${verb}_blocked` : verb], { token: name, tokens, count: blocked });
 }
 
 // The hatching of each reason, as values of CSS's background-image.
@@ -59,9 +59,9 @@ const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; /
 // Replace the parts of a view. If a control had the focus, the new control in its position gets it.
 function replaceParts(element, ...parts) {
   const controls = () => [...element.querySelectorAll("button, input, [tabindex]")];
-  const place = controls().indexOf(element.getRootNode().activeElement);
+  const index = controls().indexOf(element.getRootNode().activeElement);
   element.replaceChildren(...parts);
-  controls()[place]?.focus({ preventScroll: true });
+  controls()[index]?.focus({ preventScroll: true });
 }
 
 // Unpack the cells and call show(cells, own). own: the state of the view, kept between packets, with the user's

@@ -27,12 +27,12 @@ function framed(layout, axis) {
 }
 
 function thin(chart) {
-  for (const name of Object.keys(chart.layout).filter((one) => /^[xy]axis/.test(one))) {
+  for (const name of Object.keys(chart.layout).filter((key) => /^[xy]axis/.test(key))) {
     const { labels, length, size } = tickLabels(chart, name) ?? { labels: [] };
     if (labels.length < 2) continue;
     const every = Math.ceil((ROOM * size) / (length / labels.length));
-    const kept = name[0] === "y" ? framed(chart.layout, name) : 0;
-    labels.forEach((label, place) => { label.style.display = (place - kept) % every ? "none" : ""; });
+    const shown = name[0] === "y" ? framed(chart.layout, name) : 0;
+    labels.forEach((label, index) => { label.style.display = (index - shown) % every ? "none" : ""; });
   }
 }
 
@@ -86,7 +86,7 @@ async function draw(chart, own) {
   const look = template(chart);
   for (const note of figure.layout.annotations ?? []) if (note.bgcolor) note.bgcolor = look.layout.paper_bgcolor;
   await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: look }, config);
-  if (!own.heard && chart.on) addListeners(chart, own); // a chart removed meanwhile has no listeners
+  if (!own.listening && chart.on) addListeners(chart, own); // a chart removed meanwhile has no listeners
   chart.ariaBusy = String(own.stale);
 }
 
@@ -98,7 +98,7 @@ function ring(chart, row) {
 }
 
 function addListeners(chart, own) {
-  own.heard = true;
+  own.listening = true;
   const zoomed = (event) => {
     const names = Object.keys(event);
     if (names.some((name) => name.endsWith("axis.autorange"))) own.send("zoom", "");
@@ -108,9 +108,9 @@ function addListeners(chart, own) {
   };
   const picked = (event) => {
     const { x, y, customdata } = event.points?.[0] ?? {};
-    const named = [y, x].map((name) => position(name, false)).filter((place) => place !== null);
-    const places = Array.isArray(customdata) ? customdata.slice(0, 2) : named;
-    if (places.length) own.send("pick", places);
+    const named = [y, x].map((name) => position(name, false)).filter((number) => number !== null);
+    const positions = Array.isArray(customdata) ? customdata.slice(0, 2) : named;
+    if (positions.length) own.send("pick", positions);
   };
   chart.on("plotly_afterplot", () => thin(chart));
   chart.on("plotly_click", (event) => own.data.picks && picked(event));
@@ -136,7 +136,7 @@ function show({ data, parentElement, setTriggerValue }) {
   drawn();
   const fit = () => {
     const size = sizeOf(chart);
-    if (chart.own !== own || !own.heard || own.stale || !size.width) return;
+    if (chart.own !== own || !own.listening || own.stale || !size.width) return;
     if (size.width !== chart.layout.width || size.height !== chart.layout.height) window.Plotly.relayout(chart, size);
   };
   own.observer ||= new ResizeObserver(() => {

@@ -30,8 +30,8 @@ const isOpen = (step) => Boolean(step?.said) && !kept.has(at);
 async function present() {
   const step = course.steps[at - 1];
   const found = step?.[isOpen(step) ? "before" : "after"];
-  going?.abort();
-  going = null;
+  activeRun?.abort();
+  activeRun = null;
   scene = found;
   main.dataset.show = found?.show ?? "";
   control("try").hidden = !step?.after || isOpen(step);
@@ -98,7 +98,7 @@ function goTo(number) {
 
 // Show the summary: the questions with the answers given, and the score.
 function sumUp() {
-  const asked = course.steps.map((step, place) => ({ ...step, given: givenAt(place + 1) })).filter((step) => step.said);
+  const asked = course.steps.map((step, index) => ({ ...step, given: givenAt(index + 1) })).filter((step) => step.said);
   all("ol.seen")[0].innerHTML = asked.map(({ seen, given, unanswered }) => (given === null ? unanswered : seen[given] ?? seen.at(-1))).join("");
   const chosen = asked.filter(({ given, right }) => given !== null && given in right);
   const right = chosen.filter((step) => step.right[step.given]).length;

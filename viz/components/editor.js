@@ -23,12 +23,12 @@ function build(root) {
   root.innerHTML = `
     <div class="source"><div class="lines" aria-hidden="true"></div><textarea spellcheck="false" wrap="off" autocapitalize="off"></textarea></div>
     <div class="below"><div class="problems" role="status"></div><button class="save" type="button"></button></div>`;
-  const [lines, area, found, save] = [".lines", "textarea", ".problems", ".save"].map((part) => root.querySelector(part));
-  return { lines, area, found, save, version: null, sent: "", later: 0 };
+  const [lines, area, problems, save] = [".lines", "textarea", ".problems", ".save"].map((part) => root.querySelector(part));
+  return { lines, area, problems, save, version: null, sent: "", later: 0 };
 }
 
 // Store the text or, without one, return the stored text; null if the browser stores nothing.
-function kept(text) {
+function storedDraft(text) {
   try {
     if (text !== undefined) sessionStorage.setItem(DRAFT, text);
     return sessionStorage.getItem(DRAFT);
@@ -46,11 +46,11 @@ function number(parts, problems) {
   const wrong = new Set(problems.map(([line]) => line));
   const count = parts.area.value.split("\n").length;
   parts.lines.replaceChildren(
-    ...Array.from({ length: count }, (_, place) => {
-      const one = document.createElement("span");
-      one.textContent = place + 1;
-      one.classList.toggle("wrong", wrong.has(place + 1));
-      return one;
+    ...Array.from({ length: count }, (_, index) => {
+      const line = document.createElement("span");
+      line.textContent = index + 1;
+      line.classList.toggle("wrong", wrong.has(index + 1));
+      return line;
     }),
   );
   parts.lines.scrollTop = parts.area.scrollTop;
@@ -75,12 +75,12 @@ function goTo(area, line) {
 function edit({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".lesson_editor");
   const parts = (root.parts ??= build(root));
-  const { area, found, lines, save } = parts;
+  const { area, lines, problems, save } = parts;
   const send = () => {
     const step = stepAt(area.value, area.selectionStart);
-    const told = JSON.stringify([area.value, step]);
-    if (told === parts.sent) return;
-    parts.sent = told;
+    const message = JSON.stringify([area.value, step]);
+    if (message === parts.sent) return;
+    parts.sent = message;
     setTriggerValue("typed", { text: area.value, step });
   };
   const wait = () => {
@@ -88,27 +88,27 @@ function edit({ data, parentElement, setTriggerValue }) {
     parts.later = setTimeout(send, PAUSE);
   };
   if (parts.version !== data.version) {
-    area.value = (data.version === 0 || (data.version < 0 && reloaded()) ? kept() : "") || data.text;
+    area.value = (data.version === 0 || (data.version < 0 && reloaded()) ? storedDraft() : "") || data.text;
     parts.sent = JSON.stringify([data.text, data.step]);
     parts.version = data.version;
     if (data.version > 0) { // a file or a template was just loaded
-      const before = kept();
+      const before = storedDraft();
       if (before && before !== area.value) setTriggerValue("replaced", before);
-      kept(area.value);
+      storedDraft(area.value);
     }
     if (area.value !== data.text) send();
   }
   area.maxLength = data.most;
   area.ariaLabel = data.label;
   number(parts, data.problems);
-  found.replaceChildren(
+  problems.replaceChildren(
     ...data.problems.map(([line, words]) => {
-      const one = document.createElement("button");
-      Object.assign(one, { type: "button", textContent: words, onclick: () => goTo(area, line) });
-      return one;
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", textContent: words, onclick: () => goTo(area, line) });
+      return button;
     }),
   );
-  if (!data.problems.length) found.textContent = data.fine;
+  if (!data.problems.length) problems.textContent = data.fine;
   save.textContent = data.save;
   save.onclick = () => download(area.value, data.file);
   area.onkeydown = (event) => {
@@ -118,7 +118,7 @@ function edit({ data, parentElement, setTriggerValue }) {
   };
   area.oninput = () => {
     number(parts, []);
-    kept(area.value);
+    storedDraft(area.value);
     wait();
   };
   area.onblur = send; // sent before a click on a button

@@ -36,16 +36,16 @@ function predictions(logits, ids, keep, most) {
     const best = [];
     for (let token = 0; token < vocabulary; token++) {
       if (best.length === most && here[token] <= here[best[most - 1]]) continue;
-      const place = best.findIndex((other) => here[token] > here[other]);
-      best.splice(place < 0 ? best.length : place, 0, token);
+      const rank = best.findIndex((other) => here[token] > here[other]);
+      best.splice(rank < 0 ? best.length : rank, 0, token);
       best.length = Math.min(best.length, most);
     }
     let sum = 0;
     for (let token = 0; token < vocabulary; token++) sum += Math.exp(here[token] - here[best[0]]);
     const total = here[best[0]] + Math.log(sum);
-    best.forEach((token, place) => {
-      top[row * most + place] = token;
-      chances[row * most + place] = Math.exp(here[token] - total);
+    best.forEach((token, rank) => {
+      top[row * most + rank] = token;
+      chances[row * most + rank] = Math.exp(here[token] - total);
     });
     if (row + 1 < rows && keep[row] && keep[row + 1]) losses[row + 1] = total - here[ids[row + 1]];
   }

@@ -110,24 +110,24 @@ function picture(canvas, cells) {
   const width = canvas.parentElement.clientWidth || 400;
   const style = getComputedStyle(canvas);
   const ruler = Object.assign(sheet(1, 1).getContext("2d"), { font: `11px ${style.fontFamily}` });
-  const place = layout(width, cells, (text) => ruler.measureText(text).width);
-  const all = sheet(width, place.height);
+  const geometry = layout(width, cells, (text) => ruler.measureText(text).width);
+  const all = sheet(width, geometry.height);
   const pen = all.getContext("2d");
   const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
   const dark = red + green + blue > 3 * 128; // the page is dark if its text is light
   const palette = Uint8Array.from(cells.palettes[dark ? 1 : 0].match(/../g), (pair) => parseInt(pair, 16));
-  hatch(pen, cells, place);
+  hatch(pen, cells, geometry);
   pen.imageSmoothingEnabled = false;
-  pen.drawImage(pixels(cells, palette), place.left, place.top, place.wide, place.tall);
+  pen.drawImage(pixels(cells, palette), geometry.left, geometry.top, geometry.wide, geometry.tall);
   pen.font = `11px ${style.fontFamily}`;
   pen.textBaseline = "middle";
-  bar(pen, cells, palette, place, style.color);
-  if (!cells.small) names(pen, cells, place);
-  return Object.assign(all, { place });
+  bar(pen, cells, palette, geometry, style.color);
+  if (!cells.small) names(pen, cells, geometry);
+  return Object.assign(all, { geometry });
 }
 
 function paint(canvas, cells, all, cursor) {
-  const { left, top, cell, wide, height } = all.place;
+  const { left, top, cell, wide, height } = all.geometry;
   canvas.style.height = `${height}px`;
   const pen = copy(canvas, all);
   const row = cells.query - cells.first;
@@ -135,7 +135,7 @@ function paint(canvas, cells, all, cursor) {
   if (cursor) frame(pen, getComputedStyle(canvas).color, 2, left + cursor.key * cell, top + cursor.query * cell, cell, cell);
 }
 
-function cellAt(canvas, cells, { place: { left, top, cell } }, event) {
+function cellAt(canvas, cells, { geometry: { left, top, cell } }, event) {
   const { x, y } = pointOn(canvas, event);
   const [key, query] = [Math.floor((x - left) / cell), Math.floor((y - top) / cell)];
   return Math.min(key, query) >= 0 && key < cells.columns && query < cells.rows ? { query, key } : null;

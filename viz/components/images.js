@@ -17,19 +17,19 @@ function paintPicture(canvas, { page, image, blocked }, wide, weights, word) {
   const pen = copy(canvas, sheet(wide, tall));
   pen.imageSmoothingEnabled = page.smooth;
   pen.drawImage(image, 0, 0, wide, tall);
-  const most = weights ? Math.max(...weights) || 1 : 1;
-  const places = page.boxes.map(([left, top, right, bottom]) => [left * wide, top * tall, (right - left) * wide, (bottom - top) * tall]);
-  places.forEach((place, patch) => {
-    pen.fillStyle = `rgba(16, 18, 24, ${weights ? VEIL * (1 - Math.sqrt(weights[patch] / most)) : 0})`;
-    pen.fillRect(...place);
+  const largest = weights ? Math.max(...weights) || 1 : 1;
+  const rectangles = page.boxes.map(([left, top, right, bottom]) => [left * wide, top * tall, (right - left) * wide, (bottom - top) * tall]);
+  rectangles.forEach((rectangle, patch) => {
+    pen.fillStyle = `rgba(16, 18, 24, ${weights ? VEIL * (1 - Math.sqrt(weights[patch] / largest)) : 0})`;
+    pen.fillRect(...rectangle);
     const why = blocked[word * page.boxes.length + patch];
     if (why) {
       pen.fillStyle = hatching(pen, [page.hatches[why - 1]], "rgba(128, 132, 142, .55)");
-      pen.fillRect(...place);
+      pen.fillRect(...rectangle);
     }
   });
   return (patch) => [["#000", 4], ["#fff", 2]].forEach(([colour, line]) => {
-    const [x, y, across, down] = places[patch];
+    const [x, y, across, down] = rectangles[patch];
     frame(pen, colour, line, x + line / 2, y + line / 2, across - line, down - line);
   });
 }
@@ -50,13 +50,13 @@ function viewer(canvas, root) {
     const first = (head * (caption.length + 1) + word) * boxes.length;
     return self.weights.subarray(first, first + boxes.length);
   };
-  const sentence = (word, asked) => {
+  const sentence = (word, patchWeights) => {
     const { page, patch } = self;
     const amount = page.relative ? (times) => `${times.toFixed(1)}×` : percent;
     const said = { head: page.heads[page.head].name };
-    if (asked) {
-      const order = asked.map((_, one) => one).sort((one, other) => asked[other] - asked[one]).slice(0, 3);
-      const words = order.map((one) => `${page.caption[one]} ${amount(asked[one])}`).join(page.words.comma);
+    if (patchWeights) {
+      const order = patchWeights.map((_, one) => one).sort((one, other) => patchWeights[other] - patchWeights[one]).slice(0, 3);
+      const words = order.map((one) => `${page.caption[one]} ${amount(patchWeights[one])}`).join(page.words.comma);
       return fill(page.words.patch, { ...said, patch: page.names[patch], words });
     }
     if (word === page.caption.length) return page.hint;
@@ -71,33 +71,33 @@ function viewer(canvas, root) {
     const { page, image, patch } = self;
     if (!page || !image.naturalWidth) return;
     const word = self.pointed ?? page.word;
-    const lit = word < page.caption.length ? weightsOf(page.head, word) : null;
-    const framePatch = paintPicture(canvas, self, canvas.clientWidth || 320, lit, word);
+    const wordWeights = word < page.caption.length ? weightsOf(page.head, word) : null;
+    const framePatch = paintPicture(canvas, self, canvas.clientWidth || 320, wordWeights, word);
     if (patch !== null) framePatch(patch);
-    const asked = patch === null || !page.caption.length ? null : page.caption.map((_, one) => weightsOf(page.head, one)[patch]);
-    why.textContent = sentence(word, asked);
-    buttons(caption, page.caption.length, wordButton).forEach((button, one) => {
-      button.textContent = page.caption[one];
-      button.classList.toggle("other", page.changed[one]);
-      button.setAttribute("aria-pressed", one === page.word);
-      button.style.setProperty("--light", asked ? Math.sqrt(asked[one] / Math.max(...asked, 1e-9)) : 0);
+    const patchWeights = patch === null || !page.caption.length ? null : page.caption.map((_, one) => weightsOf(page.head, one)[patch]);
+    why.textContent = sentence(word, patchWeights);
+    buttons(caption, page.caption.length, wordButton).forEach((button, number) => {
+      button.textContent = page.caption[number];
+      button.classList.toggle("other", page.changed[number]);
+      button.setAttribute("aria-pressed", number === page.word);
+      button.style.setProperty("--light", patchWeights ? Math.sqrt(patchWeights[number] / Math.max(...patchWeights, 1e-9)) : 0);
     });
-    buttons(every, page.order.length > 1 ? page.order.length : 0, headButton).forEach((button, place) => {
-      const head = page.order[place];
+    buttons(every, page.order.length > 1 ? page.order.length : 0, headButton).forEach((button, index) => {
+      const head = page.order[index];
       button.setAttribute("aria-pressed", head === page.head);
       [button.children[1].textContent, button.children[2].textContent] = [page.heads[head].name, page.heads[head].share];
       paintPicture(button.firstChild, self, 72, weightsOf(head, word), word);
     });
   };
-  const wordButton = (one) => {
-    const button = make("button", { type: "button", style: `animation-delay: ${one * 60}ms` });
+  const wordButton = (number) => {
+    const button = make("button", { type: "button", style: `animation-delay: ${number * 60}ms` });
     const point = (word) => () => { self.pointed = word; show(); };
-    return Object.assign(button, { onpointerenter: point(one), onfocus: point(one), onpointerleave: point(null), onblur: point(null),
-                                   onclick: () => self.pick("word", one) });
+    return Object.assign(button, { onpointerenter: point(number), onfocus: point(number), onpointerleave: point(null), onblur: point(null),
+                                   onclick: () => self.pick("word", number) });
   };
-  const headButton = (place) => {
+  const headButton = (index) => {
     const button = make("button", { type: "button", children: [make("canvas", { "aria-hidden": "true" }), make("span"), make("small")] });
-    return Object.assign(button, { onclick: () => self.pick("head", self.page.order[place]) });
+    return Object.assign(button, { onclick: () => self.pick("head", self.page.order[index]) });
   };
   const spot = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -107,7 +107,7 @@ function viewer(canvas, root) {
     if (patch !== self.patch) { self.patch = patch; show(); }
   };
   const send = (point) => {
-    if (self.page.mode === "place") self.pick("spot", point.map((one) => Math.floor(Math.min(Math.max(one, 0), 0.999) * 1000)));
+    if (self.page.mode === "place") self.pick("spot", point.map((share) => Math.floor(Math.min(Math.max(share, 0), 0.999) * 1000)));
     if (self.page.mode === "remove" && self.patch !== null) self.pick("patch", self.patch);
   };
   canvas.onpointermove = canvas.onpointerdown = (event) => {

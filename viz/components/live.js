@@ -14,7 +14,7 @@ const state = {
 let scene = null;
 let standard = null; // the last run to compare with; `for`: a key of its text and masks
 let shown = null; // {row, runs}: what is on the page, now first
-let going = null; // the AbortController of the run that is under way
+let activeRun = null; // the AbortController of the run that is under way
 
 const tell = (text) => { control("status").textContent = text; };
 const report = (share) => { control("progress").value = share; };
@@ -32,11 +32,11 @@ function texts() {
 
 // Read the controls, run the model if needed, and show the result. A later call cancels an earlier one.
 async function refresh() {
-  going?.abort();
+  activeRun?.abort();
   const { read, left } = texts();
   document.body.classList.toggle("empty", !read.length);
-  const own = (going = new AbortController());
-  const [began, how] = [performance.now(), { signal: going.signal, report }];
+  const own = (activeRun = new AbortController());
+  const [began, how] = [performance.now(), { signal: activeRun.signal, report }];
   try {
     if (!read.length) return tell(words.empty);
     control("cancel").disabled = false;
@@ -60,7 +60,7 @@ async function refresh() {
     if (!same || masks.allowed.some((allowed, cell) => allowed !== runs[0].masks.allowed[cell])) {
       runs.unshift({ row, masks, masksOf: () => masks, name: titles.now, colour: about.series[0], only: layer, run: layer ? null : await runUnder(row, masks) });
     }
-    if (own !== going) return;
+    if (own !== activeRun) return;
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
     shown = { row, runs, masks };
     show();
@@ -69,12 +69,12 @@ async function refresh() {
     if (left) said.push(fill(words.rows, { most: about.mostRows }));
     tell(said.join(" "));
   } catch (error) {
-    if (own === going) tell(error.name === "AbortError" ? words.cancelled : error.message);
+    if (own === activeRun) tell(error.name === "AbortError" ? words.cancelled : error.message);
   } finally {
-    if (own === going) {
+    if (own === activeRun) {
       control("cancel").disabled = true;
       report(1);
-      going = null;
+      activeRun = null;
     }
   }
 }
@@ -112,7 +112,7 @@ function show() {
 }
 
 // Take a choice made in a view, unless the run of a course's next step is under way.
-function heard(what, value) {
+function onChoice(what, value) {
   if (!shown) return;
   if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
   else state[what] = value;
@@ -123,33 +123,33 @@ function heard(what, value) {
 function showHead() {
   const { row, runs } = shown;
   const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
-  const last = row.place.indexOf(Math.max(...row.place));
+  const last = row.indices.indexOf(Math.max(...row.indices));
   const query = (state.query = Math.min(state.query ?? last, rows - 1)); // a link from a server may count more padding
   const planes = runs.map(({ run, row }) => at3(run.weights, state.layer * row.model.config.heads + state.head, row.ids.length));
   const masks = runs.map((one) => (scene?.unnamed ? unnamed : (same) => same)(one.masksOf(state.layer)));
   const [now, most, titles] = [runs[0], rangeOf(...planes), scene?.titles ?? words];
   const compared = runs.length > 1 && planes[0].length === planes[1].length;
-  const drawCells = (place, view, weights, masks, more) => {
-    part(place).hidden = false;
-    const of = place === "standard" ? runs[1].row : row;
+  const drawCells = (slot, view, weights, masks, more) => {
+    part(slot).hidden = false;
+    const of = slot === "standard" ? runs[1].row : row;
     const data = cellsData(more.what === "change" ? "difference" : view, weights, masks, of, { query, name, ...more });
-    draw(view, part(place).querySelector(".view") || part(place), data, heard);
+    draw(view, part(slot).querySelector(".view") || part(slot), data, onChoice);
   };
   control("name").textContent = name;
   drawCells("now", "heatmap", planes[0], masks[0], { most });
-  for (const place of ["standard", "difference"]) part(place).hidden = true;
+  for (const slot of ["standard", "difference"]) part(slot).hidden = true;
   if (compared) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
     const small = Boolean(scene) && innerWidth > 720; // side by side, as in course.css
     drawCells("standard", "heatmap", planes[1], masks[1], { most, small });
     drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change", small });
   }
-  for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = compared ? titles[place] : "";
+  for (const slot of ["now", "standard", "difference"]) part(slot).firstElementChild.textContent = compared ? titles[slot] : "";
   const view = document.querySelector("[name=view]:checked").value;
-  for (const place of ["tokens", "arcs"]) part(place).hidden = place !== view;
+  for (const slot of ["tokens", "arcs"]) part(slot).hidden = slot !== view;
   const { pins, towards } = state;
   const more = { tokens: { pins, towards, brightest: brightest(planes[0]) },
-                 arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.place.indexOf(0) } };
+                 arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.indices.indexOf(0) } };
   drawCells(view, view, planes[0], masks[0], more[view]);
   if (control("more").open) draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
   control("numbers").hidden = false;
@@ -174,7 +174,7 @@ function sentences({ leaks, only }, number) {
 }
 
 function drawnOrChosen(what, value) {
-  if (what === "query") return heard(what, value);
+  if (what === "query") return onChoice(what, value);
   state.number = value.number;
   state.spec = { ...state.spec, drawn: value.strokes };
   refresh();
@@ -206,7 +206,7 @@ for (const one of switches) {
 }
 control("more").ontoggle = () => shown && showHead();
 control("reset").onclick = () => take(standardSpec());
-control("cancel").onclick = () => going?.abort();
+control("cancel").onclick = () => activeRun?.abort();
 control("controls").onsubmit = (event) => {
   event.preventDefault();
   refresh();

@@ -6,18 +6,18 @@ let model = about.model && ready(about.model); // the model that reads the page'
 const CANDIDATES = 10; // likeliest next tokens that a run returns
 
 const worker = new Worker(URL.createObjectURL(new Blob([document.getElementById("worker").textContent], { type: "text/javascript" })));
-const asked = new Map(); // requests that the worker has not answered, by number
+const pending = new Map(); // requests that the worker has not answered, by number
 let questions = 0;
 worker.onmessage = ({ data: { id, share, answer, error } }) => {
-  const { resolve, reject, report } = asked.get(id);
+  const { resolve, reject, report } = pending.get(id);
   if (share !== undefined) return report?.(share);
-  asked.delete(id);
+  pending.delete(id);
   if (error) reject(error === "cancelled" ? new DOMException(error, "AbortError") : new Error(error));
   else resolve(answer);
 };
 worker.onerror = ({ message }) => {
-  for (const { reject } of asked.values()) reject(new Error(message || "the worker could not be started"));
-  asked.clear();
+  for (const { reject } of pending.values()) reject(new Error(message || "the worker could not be started"));
+  pending.clear();
 };
 
 // Send a request to the worker. report(share): called with the share done, 0 to 1. signal: an AbortSignal, which
@@ -26,8 +26,8 @@ function ask(question, { report, signal } = {}) {
   return new Promise((resolve, reject) => {
     const id = ++questions;
     if (signal?.aborted) return reject(new DOMException("cancelled", "AbortError"));
-    signal?.addEventListener("abort", () => asked.has(id) && worker.postMessage({ id, what: "cancel" }));
-    asked.set(id, { resolve, reject, report });
+    signal?.addEventListener("abort", () => pending.has(id) && worker.postMessage({ id, what: "cancel" }));
+    pending.set(id, { resolve, reject, report });
     worker.postMessage({ id, ...question });
   });
 }
@@ -36,7 +36,7 @@ function ask(question, { report, signal } = {}) {
 const load = ({ key, config }, parameters, report) => ask({ what: "load", key, config, ...parameters }, { report });
 
 // Return one of several texts, padded to the longest, as model input: ids, positions counted over real tokens, keep
-// (true for real tokens), place (index among real tokens, -1 at padding), labels, tokens' ends in the text, the model.
+// (true for real tokens), indices (index among real tokens, -1 at padding), labels, tokens' ends in the text, the model.
 function readRow(texts, number, side = "left", by = model) {
   const { tokenizer, labels } = by;
   const rows = texts.map((text) => encode(tokenizer, text));
@@ -44,13 +44,13 @@ function readRow(texts, number, side = "left", by = model) {
   const padding = Math.max(...rows.map(({ ids }) => ids.length)) - row.ids.length;
   const padded = (values, before, after) =>
     side === "left" ? [...Array(padding).fill(before), ...values] : [...values, ...Array(padding).fill(after)];
-  const place = padded(row.ids.map((_, at) => at), -1, -1);
+  const indices = padded(row.ids.map((_, at) => at), -1, -1);
   const ids = padded(row.ids, tokenizer.pad, tokenizer.pad);
   return {
     ids,
-    place,
+    indices,
     positions: padded(row.ids.map((_, at) => at), 0, row.ids.length - 1),
-    keep: place.map((at) => at >= 0),
+    keep: indices.map((at) => at >= 0),
     labels: padded(row.ids.map((id) => labels[id]), "<pad>", "<pad>"), // as in model/text.py, whatever the padding id
     model: by,
     ends: padded(row.ends, 0, row.ends.at(-1)),

@@ -116,11 +116,11 @@ const unnamed = (masks) => ({ ...masks, blockedBy: masks.blockedBy.map((names) =
 
 // The largest weight, rounded up to hundredths, as in viz.heatmap.colour_range.
 const rangeOf = (...planes) => Math.max(Math.ceil(Math.max(...planes.map(largest)) * 100 - 0.0005) / 100, 0.01);
-const largest = (weights) => weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
+const largest = (weights) => weights.reduce((max, weight) => Math.max(max, Math.abs(weight)), 0);
 
 function brightest(weights) {
-  const most = largest(weights);
-  return most > 0 && most < FAINTEST ? most : 1;
+  const max = largest(weights);
+  return max > 0 && max < FAINTEST ? max : 1;
 }
 
 // Return the default threshold of lines, as least_line in viz/heads/tokens.py: low enough for a line per second query.
@@ -136,11 +136,11 @@ function maskData({ combinations, cells, blockers }, row, { strokes, query, numb
   const [inked, rows] = [[...blockers, "drawn"], row.ids.length];
   const verdicts = combinations.map((one) => (one.padding ? [""] : Object.keys(STROKES)).map((stroke) => verdict(one, stroke, inked)));
   for (const one of verdicts) while (one.length < 3) one.push(one[0]);
-  const side = { first: 0, place: row.place, labels: row.labels };
+  const side = { first: 0, place: row.indices, labels: row.labels };
   const { header } = template.mask;
   const sizes = { queries: rows, keys: rows };
   return {
-    header: { ...header, rows: side, columns: side, tokens: Math.max(...row.place) + 1, strokes, verdicts, query, number, epoch,
+    header: { ...header, rows: side, columns: side, tokens: Math.max(...row.indices) + 1, strokes, verdicts, query, number, epoch,
               masks: inked.map((name) => about.inks[name]), alt: fill(words.alt, sizes) },
     body: new Uint8Array(cells.slice().buffer),
   };

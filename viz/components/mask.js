@@ -78,8 +78,8 @@ function rectangle(mask, from, to) {
 // Return a rectangle of cells as a stroke over tokens; whole rows and columns extend over all tokens of the text.
 function strokeOf(mask, kind, from, box) {
   const side = ({ place }, whole, first, last) => {
-    const places = place.slice(first, last + 1).filter((one) => one >= 0);
-    return whole ? [0, mask.tokens - 1] : places.length ? [places[0], places[places.length - 1]] : null;
+    const positions = place.slice(first, last + 1).filter((position) => position >= 0);
+    return whole ? [0, mask.tokens - 1] : positions.length ? [positions[0], positions[positions.length - 1]] : null;
   };
   const queries = side(mask.rows, from.q < 0, box.q, box.lastQ);
   const keys = side(mask.columns, from.k < 0, box.k, box.lastK);
@@ -102,7 +102,7 @@ function maskEditor(canvas, root) {
     const at = self.cursor;
     if (!at || at.q < 0 || at.k < 0) why.textContent = self.mask.most && !draws(FINGERS.matches) ? self.mask.words.press : self.mask.hint;
     else {
-      const name = ({ first, labels }, place) => `${place + first}: ${labels[place]}`;
+      const name = ({ first, labels }, index) => `${index + first}: ${labels[index]}`;
       const { rows, columns, width, words } = self.mask;
       const reason = verdict(self.mask, self.drawing, at.q * width + at.k).words;
       why.textContent = fill(words.cell, { query: name(rows, at.q), key: name(columns, at.k), why: reason });
@@ -136,8 +136,8 @@ function maskEditor(canvas, root) {
   };
   const add = (from, to) => {
     const box = rectangle(self.mask, from, to);
-    const one = box.q === box.lastQ && box.k === box.lastK && from.q >= 0 && from.k >= 0;
-    const again = one && self.tool !== "erase" && self.drawing[box.q * self.mask.width + box.k] === KINDS[self.tool];
+    const single = box.q === box.lastQ && box.k === box.lastK && from.q >= 0 && from.k >= 0;
+    const again = single && self.tool !== "erase" && self.drawing[box.q * self.mask.width + box.k] === KINDS[self.tool];
     const stroke = strokeOf(self.mask, again ? "erase" : self.tool, from, box);
     if (!stroke || Math.max(self.strokes.length, self.below.length) >= self.mask.most) return;
     if (self.below.length) replace(self.below);
@@ -249,8 +249,8 @@ function maskEditor(canvas, root) {
 // Listen for hovered cells of the head's chart, unless this is done already; plotly may have replaced the chart.
 function listen(self) {
   const chart = document.querySelector(HEAD);
-  if (!chart?.on || chart.heardBy === self) return;
-  chart.heardBy = self;
+  if (!chart?.on || chart.listener === self) return;
+  chart.listener = self;
   chart.on("plotly_hover", ({ points }) => {
     const [q, k] = points[0].pointNumber;
     const exact = self.mask && points[0].fullData.z.length === self.mask.height; // not patches of several cells

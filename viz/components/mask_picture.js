@@ -10,19 +10,19 @@ const KINDS = { erase: 0, block: 1, open: 2 }; // kinds of strokes, as indices i
 function painted(mask, strokes) {
   const cells = new Uint8Array(mask.height * mask.width);
   for (const [kind, query, key, lastQuery, lastKey] of strokes) {
-    const [top, bottom] = among(mask.rows.place, query, lastQuery);
-    const [left, right] = among(mask.columns.place, key, lastKey);
+    const [top, bottom] = onScreen(mask.rows.place, query, lastQuery);
+    const [left, right] = onScreen(mask.columns.place, key, lastKey);
     for (let q = top; q < bottom && left < right; q++) cells.fill(KINDS[kind], q * mask.width + left, q * mask.width + right);
   }
   return cells;
 }
 
 // Return the range [begin, end) on screen of the tokens numbered first to last.
-function among(place, first, last) {
-  const begin = place.findIndex((number) => number >= 0); // real tokens are contiguous
+function onScreen(positions, first, last) {
+  const begin = positions.findIndex((number) => number >= 0); // real tokens are contiguous
   if (begin < 0) return [0, 0];
-  const end = place.findLastIndex((number) => number >= 0);
-  const at = (number) => begin + number - place[begin];
+  const end = positions.findLastIndex((number) => number >= 0);
+  const at = (number) => begin + number - positions[begin];
   return [Math.max(at(first), begin), Math.min(at(last), end) + 1];
 }
 
@@ -40,9 +40,9 @@ const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[othe
 
 // Draw the cells and the tokens' names on a separate canvas, which pointing at cells does not redraw.
 function picture(canvas, mask, drawing) {
-  const place = layout(canvas, mask);
-  const { left, top, cell } = place;
-  const all = sheet(place.width, place.height);
+  const geometry = layout(canvas, mask);
+  const { left, top, cell } = geometry;
+  const all = sheet(geometry.width, geometry.height);
   const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
   const ground = style.getPropertyValue("--st-secondary-background-color");
@@ -74,25 +74,25 @@ function picture(canvas, mask, drawing) {
       }
     }
   }
-  names(pen, mask, place, style);
+  names(pen, mask, geometry, style);
   return all;
 }
 
 function paint(canvas, mask, all, chosen, cursor) {
-  const place = layout(canvas, mask);
-  canvas.style.height = `${place.height}px`;
+  const geometry = layout(canvas, mask);
+  canvas.style.height = `${geometry.height}px`;
   const pen = copy(canvas, all);
   const style = getComputedStyle(canvas);
   const row = mask.query === null ? -1 : mask.query - mask.rows.first;
-  if (row >= 0 && row < mask.height) frameCells(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, place, mask.mark, 1.5);
-  if (chosen) return frameCells(pen, chosen, place, accentOf(style), 2);
+  if (row >= 0 && row < mask.height) frameCells(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, geometry, mask.mark, 1.5);
+  if (chosen) return frameCells(pen, chosen, geometry, accentOf(style), 2);
   if (!cursor) return;
   pen.fillStyle = style.color;
   pen.globalAlpha = CROSS;
-  if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, mask.width * place.cell, 1);
-  if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, mask.height * place.cell);
+  if (cursor.q >= 0) pen.fillRect(geometry.left, geometry.top + (cursor.q + 0.5) * geometry.cell - 0.5, mask.width * geometry.cell, 1);
+  if (cursor.k >= 0) pen.fillRect(geometry.left + (cursor.k + 0.5) * geometry.cell - 0.5, geometry.top, 1, mask.height * geometry.cell);
   pen.globalAlpha = 1;
-  if (cursor.q >= 0 && cursor.k >= 0) frameCells(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
+  if (cursor.q >= 0 && cursor.k >= 0) frameCells(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, geometry, style.color, 1.5);
 }
 
 // Write as many token names as can be read beside the rows and below the columns, and the axis titles.
@@ -104,8 +104,8 @@ function names(pen, mask, { left, top, cell }, style) {
   pen.textAlign = "right";
   const [wide, tall] = [mask.width * cell, mask.height * cell];
   const longest = { rows: 0, columns: 0 };
-  const named = (side, place) => {
-    const text = axisLabel(mask[side].labels[place], mask[side].first + place, every);
+  const named = (side, index) => {
+    const text = axisLabel(mask[side].labels[index], mask[side].first + index, every);
     longest[side] = Math.max(longest[side], pen.measureText(text).width);
     return text;
   };

@@ -5,9 +5,9 @@ const STROKES = { erase: 0, block: 1, open: 2 };
 const MAX_SIZE = 1_000_000;
 
 // Return the complete spec with these masks, named as in MaskSpec; others as trained. Throws for a bad name or value.
-function readSpec(asked, trained = {}) {
+function readSpec(masks, trained = {}) {
   const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])), ...trained };
-  for (const [name, value] of Object.entries(asked)) {
+  for (const [name, value] of Object.entries(masks)) {
     if (!(name in spec)) throw new Error(`expected masks out of ${Object.keys(spec).join(", ")}, got ${name}`);
     const count = (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SIZE;
     const stroke = ([kind, ...ends]) => kind in STROKES && ends.length === 4 && ends.every(count);
@@ -31,7 +31,7 @@ function partsOf({ text, ends }, separator) {
   return ends.map((end) => after.filter((begin) => begin < end).length);
 }
 
-// Compose the masks of a row {ids, keep, place, text, ends} under a spec. combinations: {shut, opening} names of masks,
+// Compose the masks of a row {ids, keep, indices, text, ends} under a spec. combinations: {shut, opening} names of masks,
 // and whether there is padding; cells: the index of each cell's combination. blockers: names of masks. blockedBy: lists
 // of masks that block a cell; which: the index of each cell's list.
 function composed(spec, row) {
@@ -40,7 +40,7 @@ function composed(spec, row) {
   for (const kind of MASK_KINDS) {
     const found = kind.opens ? opening : blocking;
     if (!isOn(kind, spec) || (kind.joins && !found.has(kind.joins))) continue;
-    const about = { token: row.place, keep: row.keep, document: kind.splits ? partsOf(row, spec[kind.name]) : null };
+    const about = { token: row.indices, keep: row.keep, document: kind.splits ? partsOf(row, spec[kind.name]) : null };
     const plane = found.get(kind.joins) ?? new Uint8Array(size * size);
     for (let at = 0; at < plane.length; at++) {
       const holds = kind.rule(Math.floor(at / size), at % size, spec[kind.name], about);
@@ -50,7 +50,7 @@ function composed(spec, row) {
   }
   const drawn = new Uint8Array(size * size);
   for (const [kind, query, key, lastQuery, lastKey] of spec.drawn) {
-    row.place.forEach((q, at) => q >= query && q <= lastQuery && row.place.forEach((k, to) => {
+    row.indices.forEach((q, at) => q >= query && q <= lastQuery && row.indices.forEach((k, to) => {
       if (k >= key && k <= lastKey) drawn[at * size + to] = STROKES[kind];
     }));
   }

@@ -3,8 +3,8 @@
 // "query". Put after calls.js, query.js, axis_names.js and plot_axes.js. data: see ui/heads/query.py.
 
 // Return the box of a position's row on a heatmap, in css pixels of its chart; null if it is not visible.
-function rowBox([columns, rows], place) {
-  const row = rows.names().findIndex((name) => position(name, false) <= place && place <= position(name, true));
+function rowBox([columns, rows], query) {
+  const row = rows.names().findIndex((name) => position(name, false) <= query && query <= position(name, true));
   const ends = [rows.at(row - 0.5), rows.at(row + 0.5)];
   const [top, below] = [Math.max(Math.min(...ends), 0), Math.min(Math.max(...ends), rows.length)];
   return row < 0 || top >= below ? null : { left: columns.start, top: rows.start + top, width: columns.length, height: below - top };
@@ -24,36 +24,36 @@ function frameRow(chart, own, drawn, colour) {
 }
 
 function letKeysMove({ data, setTriggerValue }) {
-  const place = document.querySelector(`.${data.place}`);
-  if (!place) return;
-  const own = (place.reading ||= { element: place, held: false, waiting: null, sent: {}, hint: document.createElement("div") });
+  const container = document.querySelector(`.${data.place}`);
+  if (!container) return;
+  const own = (container.reading ||= { element: container, held: false, waiting: null, sent: {}, hint: document.createElement("div") });
   takeChoice(own, "query", data.query);
   const show = () => {
     const label = data.labels[own.query - data.first];
     const name = label === undefined ? String(own.query) : `${own.query}: ${label}`;
     own.hint.textContent = data.words.replace("{query}", () => name);
-    place.setAttribute("aria-label", own.hint.textContent);
-    if (data.mark) frameRow(place.querySelector(".js-plotly-plot"), own, data.query, data.mark);
+    container.setAttribute("aria-label", own.hint.textContent);
+    if (data.mark) frameRow(container.querySelector(".js-plotly-plot"), own, data.query, data.mark);
   };
-  place.tabIndex = 0;
-  place.setAttribute("role", data.role);
-  place.dataset.moves = "";
+  container.tabIndex = 0;
+  container.setAttribute("role", data.role);
+  container.dataset.moves = "";
   own.hint.className = "moves";
   own.hint.setAttribute("aria-live", "polite");
-  place.append(own.hint);
+  container.append(own.hint);
   const call = (own.call = {});
-  moveByKeys(place, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
+  moveByKeys(container, own, (key) => steppedQuery(key, own.query, data.among), show, setTriggerValue);
   show();
   return () => {
     if (own.call !== call) return; // a later call has taken over
     clearTimeout(own.waiting);
-    place.onkeydown = place.onkeyup = place.onblur = null;
-    for (const name of ["tabindex", "role", "aria-label", "data-moves"]) place.removeAttribute(name);
+    container.onkeydown = container.onkeyup = container.onblur = null;
+    for (const name of ["tabindex", "role", "aria-label", "data-moves"]) container.removeAttribute(name);
     own.hint.remove();
-    const chart = place.querySelector(".js-plotly-plot");
+    const chart = container.querySelector(".js-plotly-plot");
     chart?.framed?.remove();
     chart?.removeAttribute("data-framed");
-    delete place.reading;
+    delete container.reading;
   };
 }
 

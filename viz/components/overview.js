@@ -197,10 +197,10 @@ export function draw(element, data, onPick) {
     all = null;
   };
   const offer = () => {
-    const asked = packet.by && String(packet.by);
-    if (element.told === asked) element.told = null; // the page has received the last choice
-    if (packet.by && !element.told) sort.checked = packet.by[1];
-    const before = packet.by && !element.told ? packet.by[0] : choice.value;
+    const answered = packet.by && String(packet.by);
+    if (element.unanswered === answered) element.unanswered = null; // the page has received the last choice
+    if (packet.by && !element.unanswered) sort.checked = packet.by[1];
+    const before = packet.by && !element.unanswered ? packet.by[0] : choice.value;
     const measures = packet.measures.map(({ title, name }) => new Option(title, name));
     choice.replaceChildren(new Option(packet.words.nothing, ""), ...measures);
     choice.value = packet.measures.some(({ name }) => name === before) ? before : "";
@@ -213,7 +213,7 @@ export function draw(element, data, onPick) {
     show();
     if (!packet.by) return;
     const chosen = [choice.value, sort.checked];
-    element.told = String(chosen);
+    element.unanswered = String(chosen);
     onPick("by", chosen);
   };
 

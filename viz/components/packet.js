@@ -28,7 +28,7 @@ async function unpack(data) {
 }
 
 // Return a sentence of viz/components/words.toml with its {placeholders} filled.
-const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
+const fill = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 // Format a share as a percentage, as percent in viz/numbers.py.
 function percent(share) {

@@ -3,8 +3,8 @@
 
 const inlined = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (one) => one.charCodeAt(0));
 
-for (const place of document.querySelectorAll("[data-view]")) {
-  globalThis.canvases[place.dataset.view](place, inlined(place.dataset.packet), () => {});
+for (const element of document.querySelectorAll("[data-view]")) {
+  globalThis.canvases[element.dataset.view](element, inlined(element.dataset.packet), () => {});
 }
 
 // In a notebook the page is a frame: make it as high as its content, margins and a scrollbar included, if the notebook

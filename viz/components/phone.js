@@ -64,13 +64,13 @@ function leave(text) {
   tell(text);
 }
 
-function show(told) {
-  const moved = now && now.name !== told.name;
+function show(update) {
+  const moved = now && now.name !== update.name;
   const held = step.contains(document.activeElement); // the focused element is about to be removed
-  now = told;
+  now = update;
   drawn.forEach((end) => end());
-  step.lang = told.lang; // the teacher's language; the page has the phone's
-  step.innerHTML = told.html; // from our own server, which escapes all input
+  step.lang = update.lang; // the teacher's language; the page has the phone's
+  step.innerHTML = update.html; // from our own server, which escapes all input
   for (const one of step.querySelectorAll("a[href]")) {
     const address = one.getAttribute("href");
     if (!/^([a-z][a-z\d+.-]*:|\/\/)/i.test(address)) one.href = new URL(address, new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
@@ -79,8 +79,8 @@ function show(told) {
   for (const one of step.querySelectorAll(".lesson_picture, .formula")) {
     if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; // so that keys scroll it
   }
-  drawn = [...step.querySelectorAll("[data-view]")].map((place) =>
-    globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
+  drawn = [...step.querySelectorAll("[data-view]")].map((element) =>
+    globalThis.canvases[element.dataset.view](element, unpack(element.dataset.packet), () => {}));
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
   say();
   if (moved) scrollTo(0, 0);

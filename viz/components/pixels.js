@@ -33,10 +33,10 @@ function cellBox({ unit, strip }, cell, x, y) {
 }
 
 // Draw a picture: each cell's heat colour with a square of its grey level on it or, without heat, the grey levels.
-function drawPicture(pen, page, picture, place, x, y, looks) {
-  const gap = place.unit > 12 ? 1 : 0;
+function drawPicture(pen, page, picture, geometry, x, y, looks) {
+  const gap = geometry.unit > 12 ? 1 : 0;
   for (let cell = 0; cell <= SIDE * SIDE; cell++) {
-    const [left, top, wide, tall] = cellBox(place, cell, x, y);
+    const [left, top, wide, tall] = cellBox(geometry, cell, x, y);
     const level = cell ? page.levels[cell - 1] : 0;
     const blocked = picture.colours ? !picture.colours[cell] : page.blocked[cell];
     const colour = picture.colours ? picture.colours[cell] : cell ? page.greys[level] : looks.ground;
@@ -47,9 +47,9 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
       pen.fillRect(left, top, wide - gap, tall - gap);
     }
     if (level && (picture.colours || blocked)) {
-      const side = place.unit * (0.12 + 0.42 * (level / (page.greys.length - 1)));
+      const side = geometry.unit * (0.12 + 0.42 * (level / (page.greys.length - 1)));
       const [inkX, inkY] = [left + (wide - gap - side) / 2, top + (tall - gap - side) / 2];
-      const edge = place.unit > 12 ? 1.5 : 0.75; // an edge of paper colour, since ink would not be seen on a dark cell
+      const edge = geometry.unit > 12 ? 1.5 : 0.75; // an edge of paper colour, since ink would not be seen on a dark cell
       pen.globalAlpha = blocked ? 0.7 : 1;
       pen.fillStyle = page.greys[0];
       pen.fillRect(inkX - edge, inkY - edge, side + 2 * edge, side + 2 * edge);
@@ -58,15 +58,15 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
       pen.globalAlpha = 1;
     }
   }
-  if (place.unit > 12) {
+  if (geometry.unit > 12) {
     pen.strokeStyle = "rgba(128,128,128,.8)";
     pen.lineWidth = 1;
-    pen.strokeRect(...cellBox(place, 0, x, y));
+    pen.strokeRect(...cellBox(geometry, 0, x, y));
     pen.fillStyle = picture.colours ? picture.classInk : looks.style.color;
-    pen.font = `600 ${Math.max(11, place.unit * 0.36)}px ${looks.style.fontFamily}`;
+    pen.font = `600 ${Math.max(11, geometry.unit * 0.36)}px ${looks.style.fontFamily}`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    pen.fillText(page.className, x + (place.unit * SIDE) / 2, y + place.strip * 0.46);
+    pen.fillText(page.className, x + (geometry.unit * SIDE) / 2, y + geometry.strip * 0.46);
   }
 }
 
@@ -78,42 +78,42 @@ function frameWithin(pen, [x, y, wide, tall], colour, line, dash = []) {
 }
 
 function repaint(canvas, page, cursor) {
-  const place = layout(canvas, page);
-  canvas.style.height = `${place.height}px`;
-  const pen = copy(canvas, sheet(place.width, place.height));
+  const geometry = layout(canvas, page);
+  canvas.style.height = `${geometry.height}px`;
+  const pen = copy(canvas, sheet(geometry.width, geometry.height));
   const style = getComputedStyle(canvas);
   const looks = { style, hatch: hatching(pen, [page.hatch]), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
   const accent = accentOf(style);
   page.pictures.forEach((picture, number) => {
-    const [x, y] = corner(place, page, number);
-    drawPicture(pen, page, picture, place, x, y, looks);
-    const whole = [x - 2, y - 2, place.unit * SIDE + 4, place.tall - (place.many ? 4 : 2)];
-    if (place.many && number === page.chosen) frameWithin(pen, whole, accent, 3);
-    else if (place.many && number === cursor) frameWithin(pen, whole, style.color, 1.5);
-    if (place.many) return;
-    if (page.query >= 0) frameWithin(pen, cellBox(place, page.query, x, y), accent, 2, [4, 3]);
-    if (page.chosen >= 0) frameWithin(pen, cellBox(place, page.chosen + 1, x, y), accent, 4);
-    if (cursor !== null) frameWithin(pen, cellBox(place, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
+    const [x, y] = corner(geometry, page, number);
+    drawPicture(pen, page, picture, geometry, x, y, looks);
+    const whole = [x - 2, y - 2, geometry.unit * SIDE + 4, geometry.tall - (geometry.many ? 4 : 2)];
+    if (geometry.many && number === page.chosen) frameWithin(pen, whole, accent, 3);
+    else if (geometry.many && number === cursor) frameWithin(pen, whole, style.color, 1.5);
+    if (geometry.many) return;
+    if (page.query >= 0) frameWithin(pen, cellBox(geometry, page.query, x, y), accent, 2, [4, 3]);
+    if (page.chosen >= 0) frameWithin(pen, cellBox(geometry, page.chosen + 1, x, y), accent, 4);
+    if (cursor !== null) frameWithin(pen, cellBox(geometry, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
   });
-  if (!place.many) return;
+  if (!geometry.many) return;
   prepareNumbers(pen, style);
-  for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, place.left + (head + 0.5) * place.box, LABEL / 2);
-  for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * place.tall);
+  for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, geometry.left + (head + 0.5) * geometry.box, LABEL / 2);
+  for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * geometry.tall);
 }
 
-function corner(place, page, number) {
+function corner(geometry, page, number) {
   const [row, column] = [Math.floor(number / page.columns), number % page.columns];
-  return [place.left + column * place.box + (place.many ? 3 : 1), (place.many ? LABEL + 2 : 1) + row * place.tall];
+  return [geometry.left + column * geometry.box + (geometry.many ? 3 : 1), (geometry.many ? LABEL + 2 : 1) + row * geometry.tall];
 }
 
 // Return the pixel of a single picture, or the index of one of many, under the pointer; null outside.
 function under(canvas, page, event) {
-  const place = layout(canvas, page);
+  const geometry = layout(canvas, page);
   const { x, y } = pointOn(canvas, event);
-  const [column, row] = place.many
-    ? [Math.floor((x - place.left) / place.box), Math.floor((y - LABEL) / place.tall)]
-    : [Math.floor((x - 1) / place.unit), Math.floor((y - 1 - place.strip) / place.unit)];
-  const [rows, columns] = place.many ? [page.rows, page.columns] : [SIDE, SIDE];
+  const [column, row] = geometry.many
+    ? [Math.floor((x - geometry.left) / geometry.box), Math.floor((y - LABEL) / geometry.tall)]
+    : [Math.floor((x - 1) / geometry.unit), Math.floor((y - 1 - geometry.strip) / geometry.unit)];
+  const [rows, columns] = geometry.many ? [page.rows, page.columns] : [SIDE, SIDE];
   return row >= 0 && row < rows && column >= 0 && column < columns ? row * columns + column : null;
 }
 

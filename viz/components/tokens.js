@@ -22,12 +22,12 @@ function textOf(cells, side, label) {
 function paint(cells, hatches, text, source, values) {
   text.tokens.forEach((token, at) => {
     const [query, key] = source.side === "query" ? [source.at, at] : [at, source.at];
-    const place = cellIndex(cells, query, key);
-    const reason = cells.blocked[place];
+    const index = cellIndex(cells, query, key);
+    const reason = cells.blocked[index];
     token.classList.toggle("blocked", reason > 0);
     token.style.backgroundImage = reason ? hatches[reason - 1] : "";
-    token.style.setProperty("--light", reason ? 0 : light(cells, cells.weights[place]));
-    token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[place])) : "";
+    token.style.setProperty("--light", reason ? 0 : light(cells, cells.weights[index]));
+    token.lastChild.textContent = values ? (reason ? "–" : weightText(cells.weights[index])) : "";
     token.title = cellWords(cells, query, key, cellText(cells, query, key));
   });
 }
@@ -95,7 +95,7 @@ function show(element, cells, own, onPick) {
   };
   const refresh = () => {
     const from = source();
-    const lit = cells.across ? texts.find((text) => text.side !== from.side) : queries;
+    const highlighted = cells.across ? texts.find((text) => text.side !== from.side) : queries;
     for (const text of texts) {
       const here = text.side === from.side || !cells.across;
       text.tokens.forEach((token, at) => {
@@ -103,12 +103,12 @@ function show(element, cells, own, onPick) {
         token.classList.toggle("query", text === queries && at === own.query - cells.first);
         token.setAttribute("aria-selected", String(text === queries && own.pins.includes(cells.first + at)));
       });
-      if (text !== lit) text.tokens.forEach(clear);
+      if (text !== highlighted) text.tokens.forEach(clear);
     }
-    paint(cells, hatches, lit, from, own.values);
+    paint(cells, hatches, highlighted, from, own.values);
     queries.list.setAttribute("aria-activedescendant", `query${inSight(own.query)}`);
     said.textContent = summary(cells, from);
-    for (const one of ways.children) one.setAttribute("aria-pressed", String(one.dataset.way === own.towards));
+    for (const button of ways.children) button.setAttribute("aria-pressed", String(button.dataset.way === own.towards));
     values.setAttribute("aria-pressed", String(Boolean(own.values)));
     const isPinned = own.pins.includes(toPin());
     pin.textContent = fill(isPinned ? words.unpin : words.pin, { token: queryName(cells, inSight(own.query)) });
@@ -116,7 +116,7 @@ function show(element, cells, own, onPick) {
   };
   const toPin = () => cells.first + inSight(own.query);
   const togglePin = (position) => {
-    if (own.pins.includes(position)) own.pins = own.pins.filter((one) => one !== position);
+    if (own.pins.includes(position)) own.pins = own.pins.filter((pin) => pin !== position);
     else if (own.pins.length < MAX_PINS) own.pins = [...own.pins, position];
     refresh();
     paintPins();
@@ -162,7 +162,7 @@ function show(element, cells, own, onPick) {
     paintPins();
     sendChoice(own, choice, value, onPick);
   };
-  for (const one of ways.children) one.onclick = () => change("towards", one.dataset.way);
+  for (const button of ways.children) button.onclick = () => change("towards", button.dataset.way);
   values.onclick = () => change("values", !own.values);
   pin.onclick = () => togglePin(toPin());
 

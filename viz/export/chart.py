@@ -39,8 +39,8 @@ def chart_picture(paper: Paper, make: Callable[[], CachedFigure]) -> Sheet:
         if trace["type"] == "heatmap":
             _heatmap(sheet, panel, trace)
         elif trace["type"] == "bar":
-            place = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
-            panel.bar(place, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
+            x = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
+            panel.bar(x, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
             panel.set_xticks(range(len(trace["x"])), trace["x"])
         elif "text" in trace["mode"]:
             panel.scatter(trace["x"], trace["y"], s=40, zorder=2, c=list(trace["marker"]["color"]))
@@ -72,9 +72,9 @@ def _heatmap(sheet: Sheet, panel: Any, trace: dict[str, Any]) -> None:
     numbers = np.ma.masked_invalid(np.asarray(trace["z"], np.float64))
     if trace.get("showscale", True):
         image = panel.imshow(numbers, cmap=sequential(), norm=PowerNorm(0.5, 0, 1), aspect="auto", interpolation="none")
-        beside = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
-        sheet.figure.colorbar(image, cax=beside).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
-        beside.tick_params(labelsize=7)
+        cax = sheet.panel(LEFT + WIDE + 0.1, 0, 0.12, TALL)
+        sheet.figure.colorbar(image, cax=cax).set_label(trace["colorbar"]["title"]["text"], fontsize=8)
+        cax.tick_params(labelsize=7)
         shown = range(0, len(numbers), -(-len(numbers) // MAX_NAMES))
         panel.set_yticks(shown, [trace["y"][row] for row in shown], fontsize=LABEL, parse_math=False)
         return
@@ -133,8 +133,8 @@ def as_csv(drawn: CachedFigure) -> str:
         name = cell(trace.get("name", ""))
         if trace["type"] != "heatmap":
             values = [unescape(text) for text in trace.get("text", [""] * len(trace["x"]))]
-            places = zip(trace["x"], trace["y"], values, strict=True)
-            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in places)
+            triples = zip(trace["x"], trace["y"], values, strict=True)
+            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in triples)
             continue
         down |= dict(enumerate(trace.get("y", ())))
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):

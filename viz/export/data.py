@@ -173,14 +173,14 @@ def _arrays(export: Export) -> dict[str, np.ndarray]:
         MASK + name: np.stack([view.blocked.get(name, np.zeros(view.weights.shape, bool)) for view in views])
         for name in names
     }
-    places = np.array(list(export.heads), np.int64)
+    heads = np.array(list(export.heads), np.int64)
     ids = {"query_ids": export.about.query_ids, "key_ids": export.about.key_ids}
     tokens = {name: np.array(some, np.int64) for name, some in ids.items() if some is not None}
     numbers = {
         "weights": np.stack([view.weights for view in views]).astype(np.float32),
         "scores": np.stack([view.scaled for view in views]).astype(np.float32),
     }
-    return masks | tokens | numbers | {"layers": places[:, 0], "heads": places[:, 1]}
+    return masks | tokens | numbers | {"layers": heads[:, 0], "heads": heads[:, 1]}
 
 
 def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
@@ -203,15 +203,15 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
             raise ValueError(say(words, name=name, expected=expected, found=found))
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(scores).any():
         raise ValueError(say("expected weights from 0 to 1, and scores that are numbers"))
-    places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
-    if len(set(places)) != shape[0] or (about.layer, about.head) not in places or min(map(min, places)) < 0:
+    heads = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
+    if len(set(heads)) != shape[0] or (about.layer, about.head) not in heads or min(map(min, heads)) < 0:
         words = N_("expected {count} different heads, counted from 0, with layer {layer}, head {head} among them")
         raise ValueError(say(words, count=shape[0], layer=about.layer, head=about.head))
     labels = list(about.queries), list(about.keys)
-    blocked = ({name: mask[at] for name, mask in masks.items()} for at in range(len(places)))
+    blocked = ({name: mask[at] for name, mask in masks.items()} for at in range(len(heads)))
     return {
-        place: HeadView(weight, score, masks_of, *labels, merged=about.by != "tokens")
-        for place, weight, score, masks_of in zip(places, weights, scores, blocked, strict=True)
+        head: HeadView(weight, score, masks_of, *labels, merged=about.by != "tokens")
+        for head, weight, score, masks_of in zip(heads, weights, scores, blocked, strict=True)
     }
 
 

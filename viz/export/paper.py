@@ -106,9 +106,9 @@ class Sheet:
         panel.set_yticks([])
         image = panel.imshow(weights, interpolation="none", aspect="auto", **how)
         hatch(panel, blocked)
-        beside = self.panel(left + wide + 0.08, top, 0.1, bar)
-        self.figure.colorbar(image, cax=beside, label=measure)
-        beside.tick_params(labelsize=7)
+        cax = self.panel(left + wide + 0.08, top, 0.1, bar)
+        self.figure.colorbar(image, cax=cax, label=measure)
+        cax.tick_params(labelsize=7)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Convert a position to matplotlib's: shares of the sheet from its lower left."""
@@ -181,8 +181,8 @@ def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
 
 def changes() -> Colormap:
     """Return a colormap for differences; blocked cells are transparent."""
-    places = [(float(place), str(colour)) for place, colour in diverging(dark=False)]
-    return LinearSegmentedColormap.from_list("change", places).with_extremes(bad=(0, 0, 0, 0))
+    stops = [(float(share), str(colour)) for share, colour in diverging(dark=False)]
+    return LinearSegmentedColormap.from_list("change", stops).with_extremes(bad=(0, 0, 0, 0))
 
 
 def hatch_ink(name: str) -> dict[str, Any]:
@@ -198,26 +198,26 @@ ABOVE = 0.018  # distance from a point to its label as a share of the height
 def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> Sheet:
     """Draw all heads as points and label the chosen head and those with the largest values. x, y: names of measures."""
     across, up = atlas.measure(x), atlas.measure(y)
-    places = measured(across, up)
+    heads = measured(across, up)
     sheet = Sheet(paper, LEFT + WIDE + BAR, TALL + 0.5)
     panel = sheet.panel(LEFT, 0, WIDE, TALL)
-    layers = [atlas.numbers[layer] for layer, _ in places]
+    layers = [atlas.numbers[layer] for layer, _ in heads]
     colours: dict[str, Any] = {"vmin": min(atlas.numbers), "vmax": max(*atlas.numbers, 1), "edgecolors": GREY}
     colours |= {"cmap": LinearSegmentedColormap.from_list("layers", list(SEQUENTIAL)), "linewidths": 0.6}
-    where = [across[place] for place in places], [up[place] for place in places]
+    where = [across[head] for head in heads], [up[head] for head in heads]
     points = panel.scatter(*where, s=40, zorder=2, c=layers, **colours)
     for line, at in ((panel.axvline, even_at(atlas, x)), (panel.axhline, even_at(atlas, y))):
         if at is not None:
             line(at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
     panel.set(xlim=axis_range(x, across), ylim=axis_range(y, up))
     low, high = panel.get_ylim()
-    for place in labelled(places, across, up, chosen):
+    for head in labelled(heads, across, up, chosen):
         look: dict[str, Any] = {"fontsize": 7.5, "ha": "center", "va": "bottom", "parse_math": False}
-        panel.text(across[place], up[place] + ABOVE * (high - low), atlas.name(place), **look)
+        panel.text(across[head], up[head] + ABOVE * (high - low), atlas.name(head), **look)
     tidy(panel, axis_title(x), axis_title(y))
-    beside = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
-    sheet.figure.colorbar(points, cax=beside, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
-    beside.tick_params(labelsize=7)
+    cax = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
+    sheet.figure.colorbar(points, cax=cax, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
+    cax.tick_params(labelsize=7)
     return sheet
 
 
@@ -254,9 +254,9 @@ def all_heads_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray,
         np.arange(layers) * rows + (tall - 1) / 2, [head_name(number) for number in numbers or range(layers)]
     )
     panel.tick_params(length=0, labelsize=8)
-    beside = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
-    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label=say("weight"))
-    beside.tick_params(labelsize=7)
+    cax = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
+    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=cax, label=say("weight"))
+    cax.tick_params(labelsize=7)
     sheet.legend([ANY] if hidden.any() else [])
     return sheet
 
@@ -303,8 +303,8 @@ class SvgSheet(Sheet):
         self._picture(cmap(norm(weights), bytes=True), box)
         x, y, cell = left * POINTS, (HEAD + top) * POINTS, wide / columns * POINTS
         for name, mask in blocked.items():
-            places = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
-            boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in places]
+            corners = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
+            boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in corners]
             if boxes:
                 self._parts.append(f'<path d="{"".join(boxes)}" fill="url(#{self._hatch(name)})"/>')
         left += wide + 0.08
@@ -319,8 +319,8 @@ class SvgSheet(Sheet):
             end, at = (left + 0.1) * POINTS, (HEAD + height) * POINTS
             self._parts.append(f'<path d="M{end:.2f} {at:.2f}h3.5" {NO_FILL}/>')
             self.text(left + 0.18, height, label, 7, va="center")
-        beside = left + 0.24 + max(map(len, labels)) * 0.062
-        self.text(beside, top + bar / 2, measure, 10, va="center", rotation=90)
+        right = left + 0.24 + max(map(len, labels)) * 0.062
+        self.text(right, top + bar / 2, measure, 10, va="center", rotation=90)
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
         assert not others  # a heatmap has none; only matplotlib could draw them
@@ -369,8 +369,8 @@ def _strokes(hatch: str) -> str:
     assert path is not None  # None only for an empty hatch
     parts = []
     for points, code in path.iter_segments(simplify=False, curves=True):
-        places = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)
+        vertices = np.asarray(points).reshape(-1, 2) * (TILE, -TILE) + (0, TILE)
         parts.append(
-            "z" if code == Path.CLOSEPOLY else COMMANDS[code] + " ".join(f"{x:.2f} {y:.2f}" for x, y in places)
+            "z" if code == Path.CLOSEPOLY else COMMANDS[code] + " ".join(f"{x:.2f} {y:.2f}" for x, y in vertices)
         )
     return "".join(parts)

@@ -55,8 +55,8 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     sheet.text(left - 0.08, 0.12, say("query"), 8, ha="right", va="center")
     sheet.text(left + ACROSS + 0.08, 0.12, say("key"), 8, va="center")
     for labels, x, side in ((queries, left - 0.08, "right"), (keys, left + ACROSS + 0.08, "left")):
-        for place, label in enumerate(labels):
-            sheet.text(x, 0.25 + (place + 0.5) * LINE, label, 9, ha=side, va="center")
+        for row, label in enumerate(labels):
+            sheet.text(x, 0.25 + (row + 0.5) * LINE, label, 9, ha=side, va="center")
     sheet.legend([], [Patch(color=colour, label=name) for name, colour in zip(names, COLOURS, strict=False)])
     return sheet
 
@@ -80,13 +80,13 @@ class Room:
     size: float
     wide: float
     tall: float
-    beside: float
+    left: float
     below: float
 
     @property
     def across(self) -> float:
         """The width with the labels, and with the colour bar on the right."""
-        return self.beside + self.wide + 0.9
+        return self.left + self.wide + 0.9
 
     @property
     def least(self) -> float:
@@ -142,14 +142,14 @@ def _begin(paper: Paper, views: Sequence[HeadView], panels: int) -> tuple[Sheet,
     """Create a sheet with room for `panels` panels of these views' size."""
     view = views[0]
     rows, columns = view.weights.shape
-    most = max(rows, columns)
-    cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
+    longest = max(rows, columns)
+    cell = max(0.2 if longest <= 64 else 0.14, SMALLEST / longest)
     size = min(cell * 72 * 0.62, LARGEST)  # points: a label must fit beside a cell
-    beside, below = (
+    left, below = (
         max(width(paper.said(label)) for label in labels) * size / LARGEST + 0.45
         for labels in (view.queries, view.keys)
     )
-    room = Room(cell, size, columns * cell, rows * cell, beside, below)
+    room = Room(cell, size, columns * cell, rows * cell, left, below)
     kind = SvgSheet if paper.kind == "svg" else Sheet
     tall, labels = max(room.tall + room.below, room.least), map(blocked_by, _blocking(views))
     return kind(paper, panels * room.across, tall, labels), room
@@ -159,7 +159,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     """Draw panel `number`, from 0 on the left: the view's cells and tokens, notes on rows without an allowed key, its
     name above, and a colour bar on the right. measure: the colour bar's title. how: cmap and norm.
     """
-    left = number * room.across + room.beside
+    left = number * room.across + room.left
     sheet.heatmap((left, 0, room.wide, room.tall), view.weights, view.blocked, room.least, measure, **how)
     for row, label in enumerate(view.queries):
         sheet.text(left - PAD, (row + 0.5) * room.cell, label, room.size, ha="right", va="center")
@@ -169,7 +169,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
         )
     middle = left + room.wide / 2
     query, key = axis_titles(view)
-    sheet.text(left - room.beside + 0.1, room.least / 2, query, 8, va="center", rotation=90)
+    sheet.text(left - room.left + 0.1, room.least / 2, query, 8, va="center", rotation=90)
     sheet.text(middle, room.tall + room.below - 0.1, key, 8, ha="center", va="bottom")
     sheet.text(left, -0.08, name, 9, weight="bold")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -178,8 +178,8 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
         sheet.text(middle, height, words, 7, ha="center", va="center", bbox=paper)
 
 
-LIT_WIDE = 7.5  # width of a line in inches
-LIT_LINE = 0.46  # height of a line in inches
+LINE_WIDTH = 7.5  # width of a line in inches
+LINE_HEIGHT = 0.46  # height of a line in inches
 TOKEN = 0.22  # height of a token's coloured box in inches
 NAMED, NUMBER = 0.005, 5.5  # the smallest weight written below its token, and the font size in points
 BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
@@ -193,17 +193,17 @@ def coloured_text_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
         width(weight_text(one)) * NUMBER / LARGEST if some else 0 for one, some in zip(weights, named, strict=True)
     ]
     labels = zip(row.keys, below, strict=True)
-    places = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
-    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (places[-1][1] + 1) + 0.1)
-    for place, (left, line, wide) in enumerate(places):
-        top, middle = line * LIT_LINE, left + wide / 2
-        lit = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[place]) / most) ** 0.5), "linewidth": 0}
-        _box(sheet, left, top, wide, BLOCKED if blocked[place] else lit)
-        if own and place + row.first_key == row.first:
+    boxes = list(_flow([max(width(paper.said(label)) + 0.14, number + 0.03, 0.22) for label, number in labels]))
+    sheet = Sheet(paper, LINE_WIDTH + 0.3, LINE_HEIGHT * (boxes[-1][1] + 1) + 0.1)
+    for index, (left, line, wide) in enumerate(boxes):
+        top, middle = line * LINE_HEIGHT, left + wide / 2
+        highlight = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[index]) / most) ** 0.5), "linewidth": 0}
+        _box(sheet, left, top, wide, BLOCKED if blocked[index] else highlight)
+        if own and index + row.first_key == row.first:
             _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})
-        sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
-        if named[place]:
-            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), NUMBER, ha="center", va="center")
+        sheet.text(middle, top + TOKEN / 2, row.keys[index], 9, ha="center", va="center")
+        if named[index]:
+            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[index]), NUMBER, ha="center", va="center")
     looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the query token"))]
     sheet.legend([ANY] if blocked.any() else [], looks if own else [])
     return sheet
@@ -213,7 +213,7 @@ def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
     """Lay out tokens in lines; yield the left edge in inches, the line, and the width of each."""
     x, line = 0.15, 0
     for wide in widths:
-        if x + wide > LIT_WIDE and x > 0.15:
+        if x + wide > LINE_WIDTH and x > 0.15:
             x, line = 0.15, line + 1
         yield x, line, wide
         x += wide + 0.03
@@ -224,10 +224,10 @@ def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
     sheet.figure.add_artist(Rectangle(corner, wide / sheet.wide, TOKEN / sheet.tall, **how))
 
 
-def image_picture(paper: Paper, lit: ImageHeatmaps) -> Sheet:
+def image_picture(paper: Paper, view: ImageHeatmaps) -> Sheet:
     """Draw the query's attention to an image, with a panel for each layer of image tokens."""
-    panels = [composed(one) for one in lit.layers()]
-    wide = min(LIT_WIDE / len(panels), 4.5)
+    panels = [composed(one) for one in view.layers()]
+    wide = min(LINE_WIDTH / len(panels), 4.5)
     tall = wide * panels[0].shape[0] / panels[0].shape[1]
     sheet = Sheet(paper, max(len(panels) * (wide + 0.1), 4.5) + 0.3, tall + 0.1)
     for number, pixels in enumerate(panels):
@@ -258,9 +258,9 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
     labels = [*(name for name, *_ in series), *map(blocked_by, _blocking([row]))]
     sheet = Sheet(paper, 0.65 + wide + 0.2, TALL + below, labels)
     panel = sheet.panel(0.65, 0, wide, TALL)
-    places, thick = np.arange(len(keys)), 0.8 / len(series)
+    x, thick = np.arange(len(keys)), 0.8 / len(series)
     for number, (name, values, colour) in enumerate(series):
-        left = places - 0.4 + thick * number
+        left = x - 0.4 + thick * number
         panel.bar(left, values, thick, align="edge", color=colour, label=name, linewidth=0)
     for name, mask in row.blocked.items():
         here = np.flatnonzero(mask[0])
@@ -268,7 +268,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
             look: dict[str, Any] = {"color": MASK_COLOURS[name], "label": blocked_by(name), "markersize": 5}
             panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
     panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
-    panel.set_xticks(places, keys)
+    panel.set_xticks(x, keys)
     tidy(panel, axis_titles(row)[1], measure, token_ticks="x")
     panel.tick_params(axis="x", labelsize=9, rotation=90)
     sheet.legend([], panel.get_legend_handles_labels()[0])
@@ -310,12 +310,12 @@ def score_picture(paper: Paper, found: ScoreSplit) -> Sheet:
 
 def _draw_terms(sheet: Sheet, left: float, terms: list[float], writers: list[str]) -> None:
     panel = sheet.panel(left, STRIP * len(STRIPS) + BETWEEN, STRIP_WIDE, BAR * len(terms))
-    places, longest = range(len(terms)), max(1e-9, *map(abs, terms))
-    panel.barh(places, terms, 0.7, color=[NOW if term > 0 else STANDARD for term in terms], linewidth=0)
-    for place, term in zip(places, terms, strict=True):
-        panel.text(max(term, 0.0) + 0.01 * longest, place, signed(term), va="center", fontsize=7)
+    rows, longest = range(len(terms)), max(1e-9, *map(abs, terms))
+    panel.barh(rows, terms, 0.7, color=[NOW if term > 0 else STANDARD for term in terms], linewidth=0)
+    for row, term in zip(rows, terms, strict=True):
+        panel.text(max(term, 0.0) + 0.01 * longest, row, signed(term), va="center", fontsize=7)
     panel.axvline(0, color="#8c929e", linewidth=0.6)
-    panel.set_yticks(places, writers)
+    panel.set_yticks(rows, writers)
     panel.set(ylim=(len(terms) - 0.5, -0.5), xlim=(min(0.0, *terms) - 0.02 * longest, max(0.0, *terms) + 0.2 * longest))
     tidy(panel, say("term"), token_ticks="y")
     panel.tick_params(axis="y", labelsize=8)

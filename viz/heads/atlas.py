@@ -30,34 +30,34 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     """Draw all heads as a scatter plot. x, y: names of measures. A point's customdata is its layer and head; a head
     without a value of a measure has no point."""
     across, up = atlas.measure(x), atlas.measure(y)
-    places = measured(across, up)
+    heads = measured(across, up)
     titles = say(EVERY_MEASURE[x].title), say(EVERY_MEASURE[y].title)
     first, last = min(atlas.numbers), max(*atlas.numbers, 1)
     ticks = {"tick0": first, "dtick": math.ceil((last - first) / 6) or 1}  # whole layers only
     colours = {
-        "color": [atlas.numbers[layer] for layer, _ in places],
+        "color": [atlas.numbers[layer] for layer, _ in heads],
         "cmin": first,
         "cmax": last,
         "colorscale": LINEAR_SCALE,
         "colorbar": {"title": {"text": say("layer")}, "thickness": 12} | ticks,
     }
-    named = [(f"<b>{atlas.name(place)}</b>", called(atlas, place)) for place in places]
+    named = [(f"<b>{atlas.name(head)}</b>", called(atlas, head)) for head in heads]
     names = [say("{head}, {called}", head=name, called=kind) if kind else name for name, kind in named]
     hover = f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}"
     marker = colours | {"size": 11, "line": {"width": 1, "color": GREY}}
-    dots = _points("heads", places, across, up, marker, hover) | {
-        "customdata": [list(place) for place in places],
+    dots = _points("heads", heads, across, up, marker, hover) | {
+        "customdata": [list(head) for head in heads],
         "text": names,
     }
-    beside = labelled(places, across, up, chosen)
-    labels = _points("labels", beside, across, up, {"size": 15, "opacity": 0}) | {
+    to_label = labelled(heads, across, up, chosen)
+    labels = _points("labels", to_label, across, up, {"size": 15, "opacity": 0}) | {
         "mode": "markers+text",  # invisible markers keep the text at a distance
-        "text": [atlas.name(place) for place in beside],
+        "text": [atlas.name(head) for head in to_label],
         "textposition": "top center",  # not shown
         "textfont": {"size": 11},
     }
     circle = {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}}
-    ring = _points("chosen", [place for place in places if place == chosen], across, up, circle)
+    ring = _points("chosen", [head for head in heads if head == chosen], across, up, circle)
     layout: Part = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
     layout["shapes"] = []
     for kind, other, name, values in (("x", "y", x, across), ("y", "x", y, up)):
@@ -70,10 +70,10 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
 
 
 def _points(
-    name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part, hover: str = ""
+    name: str, heads: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part, hover: str = ""
 ) -> Part:
     """Return a scatter trace of these heads by two measures [L,H]."""
-    x, y = ([float(values[place]) for place in places] for values in (across, up))
+    x, y = ([float(values[head]) for head in heads] for values in (across, up))
     return points(x, y, name, hover, marker=marker)
 
 
@@ -82,12 +82,12 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     names, evenly = distance_names(atlas), say("uniform attention over all allowed keys")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no bar for later tokens if all are blocked
-    places = list(range(len(names) - first))
-    heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
+    x = list(range(len(names) - first))
+    heights = bars(x, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
     heights["customdata"] = names[first:]
     dash = {"symbol": "line-ew-open", "size": 18, "color": GREY, "line": {"width": 2}}
-    dashes = points(places, even[first:].astype(np.float32), "even", f"{evenly}: %{{y:.1%}}", marker=dash)
-    ticks = {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": say("tokens back")}}
+    dashes = points(x, even[first:].astype(np.float32), "even", f"{evenly}: %{{y:.1%}}", marker=dash)
+    ticks = {"tickmode": "array", "tickvals": x, "ticktext": names[first:], "title": {"text": say("tokens back")}}
     axes = {"xaxis": ticks, "yaxis": {"tickformat": ".0%", "rangemode": "tozero"}}
     return figure([heights, dashes], axes | {"height": LOW, "margin": MARGIN, "showlegend": False, "bargap": 0.25})
 
@@ -100,21 +100,21 @@ def distance_names(atlas: Atlas) -> list[str]:
 
 def measured(across: np.ndarray, up: np.ndarray) -> list[tuple[int, ...]]:
     """Return the heads that have a point: those with a value of both measures."""
-    return [place for place in np.ndindex(across.shape) if not np.isnan(across[place] + up[place])]
+    return [head for head in np.ndindex(across.shape) if not np.isnan(across[head] + up[head])]
 
 
 def labelled(
-    places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
+    heads: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, chosen: tuple[int, int]
 ) -> list[tuple[int, ...]]:
     """Return the heads to label: the chosen one and the largest by either measure, unless labels would overlap."""
-    most = [sorted(places, key=lambda place: -values[place])[:LABELLED] for values in (up, across)]
+    largest = [sorted(heads, key=lambda head: -values[head])[:LABELLED] for values in (up, across)]
     wide, tall = (float(np.nanmax(values) - np.nanmin(values)) or 1.0 for values in (across, up))
-    found: list[tuple[int, ...]] = [one for one in places if one == chosen]
-    for place in (one for some in most for one in some):
-        apart = [(abs(across[place] - across[one]) / wide, abs(up[place] - up[one]) / tall) for one in found]
-        if all(x > ROOM[0] or y > ROOM[1] for x, y in apart):
-            found.append(place)
-    return found
+    shown: list[tuple[int, ...]] = [head for head in heads if head == chosen]
+    for head in (head for some in largest for head in some):
+        differences = [(abs(across[head] - across[other]) / wide, abs(up[head] - up[other]) / tall) for other in shown]
+        if all(x > ROOM[0] or y > ROOM[1] for x, y in differences):
+            shown.append(head)
+    return shown
 
 
 def axis_title(name: str) -> str:
@@ -149,7 +149,7 @@ def dotted(atlas: Atlas, x: str, y: str) -> str:
 
 
 MAX_LISTED = 8  # largest number of heads listed for each pattern
-NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names_heads]
+NAMED_INDICES = [index for index, measure in enumerate(result.MEASURES.values()) if measure.names_heads]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
@@ -163,32 +163,32 @@ def amount(name: str, value: float) -> str:
     return say("{value:.1f} tokens", value=value) if unit == result.TOKENS else say("{value:.1f} bits", value=value)
 
 
-def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
+def called(atlas: result.Atlas, head: tuple[int, ...]) -> str:
     """Return the names of all patterns that the head matches; "" for most heads."""
-    return listed(say(result.MEASURES[name].title) for name in atlas.named(*place))
+    return listed(say(result.MEASURES[name].title) for name in atlas.named(*head))
 
 
 def summary(atlas: result.Atlas, *, random: bool) -> Markup:
     """Say which patterns heads match. random: whether the texts were random tokens."""
-    named = {place: atlas.named(*place) for place in np.ndindex(atlas.layers, atlas.heads)}
+    named = {head: atlas.named(*head) for head in np.ndindex(atlas.layers, atlas.heads)}
     parts = []
     for name in result.MEASURES:
         values = atlas.measure(name)
-        heads = sorted((place for place in named if name in named[place]), key=lambda place: -values[place])
+        heads = sorted((head for head in named if name in named[head]), key=lambda head: -values[head])
         if not heads:
             continue
-        some = listed(atlas.name(place) for place in heads[:MAX_LISTED])
+        some = listed(atlas.name(head) for head in heads[:MAX_LISTED])
         if len(heads) > MAX_LISTED:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MAX_LISTED)
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].title)), heads=some))
     every = join(parts, say("; ")) or say("none")
-    said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
-    place = max(NAMED_PLACES, key=lambda one: atlas.counts[one].max())
-    if (most := int(atlas.counts[place].max())) < result.MIN_QUERIES:
-        said.append(escape(_too_few(most, place)))
+    sentences = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
+    index = max(NAMED_INDICES, key=lambda measure: atlas.counts[measure].max())
+    if (queries := int(atlas.counts[index].max())) < result.MIN_QUERIES:
+        sentences.append(escape(_too_few(queries, index)))
     elif not (random or any("induction" in names for names in named.values())):
-        said.append(escape(say(NO_INDUCTION)))
-    return paragraph(Markup(together(said)))
+        sentences.append(escape(say(NO_INDUCTION)))
+    return paragraph(Markup(together(sentences)))
 
 
 def naming() -> str:
@@ -222,15 +222,15 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
         return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
     words = say("{head} matches no pattern here. Of the patterns, the largest share: {measure}.")
-    said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
-    place = result.NAMES.index(best)
+    sentences = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
+    index = result.NAMES.index(best)
     queries, large = (
-        int(atlas.counts[place, layer]),
-        max(result.NAMED, result.MIN_UNIFORM_RATIO * atlas.even[place, layer]),
+        int(atlas.counts[index, layer]),
+        max(result.NAMED, result.MIN_UNIFORM_RATIO * atlas.even[index, layer]),
     )
     if queries < result.MIN_QUERIES and atlas.measure(best)[layer, head] >= large:
-        said.append(escape(_too_few(queries, place)))
-    return paragraph(Markup(together(said)))
+        sentences.append(escape(_too_few(queries, index)))
+    return paragraph(Markup(together(sentences)))
 
 
 def tokens() -> str:
@@ -248,10 +248,10 @@ def no_token() -> str:
     return say("No token occurred {times} times with more than one allowed key.", times=result.MIN_SEEN)
 
 
-def _too_few(queries: int, place: int) -> str:
-    """Say why a head that seems to match a pattern has no name. place: the pattern's index in NAMES."""
+def _too_few(queries: int, index: int) -> str:
+    """Say why a head that seems to match a pattern has no name. index: the pattern's index in NAMES."""
     words = N_("A match needs {least} queries with such a token, and these texts have {count} for “{pattern}”.")
-    pattern = say(result.MEASURES[result.NAMES[place]].title)
+    pattern = say(result.MEASURES[result.NAMES[index]].title)
     return say(words, least=result.MIN_QUERIES, count=queries, pattern=pattern)
 
 
@@ -311,20 +311,20 @@ def _example(one: result.Example, name: str) -> Markup:
     weights, gap = dict(one.keys), tag("span", " … ", class_="far")
     far = {key for key in weights if weights[key] >= 0.1}
     parts, last = [tag("span", amount(name, one.value), class_="value")], -1
-    for place in sorted(far | set(range(begin, end))):  # without the causal mask, far keys follow the query too
-        parts += [gap] * (place > last + 1) + [_piece(one, place, weights)]
-        last = place
+    for position in sorted(far | set(range(begin, end))):  # without the causal mask, far keys follow the query too
+        parts += [gap] * (position > last + 1) + [_piece(one, position, weights)]
+        last = position
     return tag("p", join(parts + [gap] * (last + 1 < len(one.pieces))))
 
 
-def _piece(one: result.Example, place: int, weights: dict[int, float]) -> Markup:
-    text = one.pieces[place].replace("·", " ")
-    classes = ["query"] * (place == one.query) + ["key"] * (place in weights)
+def _piece(one: result.Example, position: int, weights: dict[int, float]) -> Markup:
+    text = one.pieces[position].replace("·", " ")
+    classes = ["query"] * (position == one.query) + ["key"] * (position in weights)
     if not classes:
         return Markup("{}").format(text)
     written: dict[str, object] = {"class_": " ".join(classes)}
-    if place in weights:
-        written["style"] = f"background:{rgba(NOW, min(weights[place] ** 0.5, 1) * 0.75)}"
-        written["title"] = say("weight {weight}", weight=weight_text(weights[place]))
+    if position in weights:
+        written["style"] = f"background:{rgba(NOW, min(weights[position] ** 0.5, 1) * 0.75)}"
+        written["title"] = say("weight {weight}", weight=weight_text(weights[position]))
     lead = " " if text.startswith(" ") else ""
     return Markup(lead) + tag("span", text.removeprefix(" ") or " ", **written)

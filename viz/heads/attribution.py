@@ -66,8 +66,8 @@ def contribution_sentence(found: ValueWeightedAttention, name: str, keys: Sequen
     """Name the key whose share of the weight differs most from its share of the weighted values. HTML."""
     who = tag("b", name)
     if not found.weights.any():
-        said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
-        return paragraph(filled(said, query=who), "key")
+        template = say("{query} attends to nothing, so its output is 0: every key is blocked.")
+        return paragraph(filled(template, query=who), "key")
     if np.count_nonzero(found.weights) == 1:  # nothing to compare one key with
         only = int(found.weights.argmax())
         about = {"key": tag("b", f"{only}: {keys[only]}"), "length": found.value_norms[only]}
@@ -76,11 +76,11 @@ def contribution_sentence(found: ValueWeightedAttention, name: str, keys: Sequen
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:
         sizes = found.value_norms[found.weights > 0]
-        said = say(
+        template = say(
             "{query}: the weighted values follow the weights here; no key's share differs by {points:.0f} percentage "
             "points. The norms of the values are between {least:.3g} and {most:.3g}."
         )
-        return paragraph(filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max()), "key")
+        return paragraph(filled(template, query=who, points=APART * 100, least=sizes.min(), most=sizes.max()), "key")
     shares = {"weight": percent(float(weights[most])), "carried": percent(float(moved[most]))}
     norms = {"length": found.value_norms[most], "mean": found.moved.sum() / found.weights.sum()}
     return paragraph(filled(say(WHY), query=who, key=tag("b", f"{most}: {keys[most]}"), **shares, **norms), "key")
@@ -119,12 +119,12 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     layout["xaxis"] = {"title": title, "anchor": "y3", "showgrid": False, "zeroline": False}
     rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), ("", "2", "3"), strict=True)
     dimension = say("dimension {number}", number="%{x}")
-    for (strip, low, high), values, most, place in rows:
+    for (strip, low, high), values, most, axis in rows:
         name = say(strip)
         hover = f"{dimension}<br>{name} %{{z:.4f}}"
         strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | symmetric_colours(most, dark)
-        traces.append(strip_of | {"yaxis": "y" + place, "showscale": False})
-        layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
+        traces.append(strip_of | {"yaxis": "y" + axis, "showscale": False})
+        layout["yaxis" + axis] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
     return figure(traces, layout)
 
 
@@ -137,20 +137,20 @@ def reaches(found: ScoreSplit) -> tuple[float, float, float]:
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
     """Explain the cell's numbers. score: the softmax's input, after the model's soft-cap and bias. HTML if query and
     key are."""
-    said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
-    said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
-    said += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
-    said += [say("{sum} goes into the softmax.", sum=signed(score))] if len(said) > 1 else []
+    parts = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
+    parts += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
+    parts += [say("The model adds its own bias, {added}.", added=signed(found.added))] if found.added else []
+    parts += [say("{sum} goes into the softmax.", sum=signed(score))] if len(parts) > 1 else []
     outcome = say("Its weight is {weight}.", weight=weight)
     if blocked:
         outcome = say("Blocked by {masks}: the score has no effect.", masks=mask_names(blocked))
-    return together([*said, outcome])
+    return together([*parts, outcome])
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
     """Say which three dimensions contribute most to the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
-    dimensions = listed(f"{place} ({signed(found.by_dimension[place])})" for place in order)
+    dimensions = listed(f"{dimension} ({signed(found.by_dimension[dimension])})" for dimension in order)
     return say("The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
                count=len(found.q), score=signed(found.score), dimensions=dimensions)  # fmt: skip
 
@@ -160,8 +160,8 @@ def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
     assert found.sources is not None
     assert found.terms is not None
     order = np.argsort(-np.abs(found.terms), axis=None, kind="stable")[:MAX_PAIRS]
-    places = (divmod(int(place), len(found.sources)) for place in order)
-    return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in places]
+    pairs = (divmod(int(index), len(found.sources)) for index in order)
+    return [(say(found.sources[q]), say(found.sources[k]), float(found.terms[q, k])) for q, k in pairs]
 
 
 def other_pairs(found: ScoreSplit) -> tuple[int, float]:
@@ -196,7 +196,7 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
     rows = [[th(title), th(say("contribution"), "number", colspan=2)]]
-    rows += [[td(say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
+    rows += [[td(say(found.sources[source])), *_term(float(each[source]), longest)] for source in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
         rows.append([td(say("the other {count:,}", count=len(each) - len(order))), *_term(rest)])

@@ -43,12 +43,12 @@ class BarRow:
         """The weights [K]."""
         return self.view.weights[0]
 
-    def largest(self, most: int = MAX_SORTED) -> np.ndarray:
-        """Return at most `most` keys, sorted by their largest weight in either row, without keys blocked in both."""
+    def largest(self, limit: int = MAX_SORTED) -> np.ndarray:
+        """Return at most `limit` keys, sorted by their largest weight in either row, without keys blocked in both."""
         views = [self.view] if self.standard is None else [self.view, self.standard]
         free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
         order = np.argsort(-np.max([view.weights[0] for view in views], axis=0), kind="stable")
-        return order[free[order]][:most]
+        return order[free[order]][:limit]
 
 
 def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
@@ -60,23 +60,23 @@ def row_of(view: HeadView, standard: HeadView | None, query: int) -> BarRow:
 def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     """Draw a bar for each key: all in the order of the text, or only the largest, sorted. Blocked keys have a cross."""
     names = np.array(axis_names(row.view)["x"], object)
-    places = row.largest() if largest_first else np.arange(len(names))
+    keys = row.largest() if largest_first else np.arange(len(names))
     series = [(say("weight"), row.view, NOW)]
     if row.standard:
         series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
     hover = f"{attends_to_line(escaped(row.name))}<br>"
     traces: list[Part] = []
     for name, view, colour in series:
-        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]
+        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[keys]
         words = say("weight {weight}", weight="%{y:.4f}") + (f" ({name})" if row.standard else "")
-        traces.append(bars(names[places].tolist(), shown, name, hover + words, colour))
+        traces.append(bars(names[keys].tolist(), shown, name, hover + words, colour))
     for words, cells in blocked_groups(row.view):
-        here = places[cells[0][places]]
+        here = keys[cells[0][keys]]
         first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
         cross = {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]}
         zeros = np.zeros(len(here), np.float32)
         traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
-    across = token_axis([row.view.keys[place] for place in places], MAX_LABELS, 0.6)
+    across = token_axis([row.view.keys[key] for key in keys], MAX_LABELS, 0.6)
     across |= {"type": "category", "automargin": True, "title": {"text": axis_titles(row.view)[1]}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
@@ -93,9 +93,9 @@ def weight_distribution_sentence(row: BarRow, named: BarRow | None = None) -> st
         return paragraph(_moved(who, row, row.standard, named or row), "key")
     shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
+    template = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
     keys = int((~row.view.any_blocked()).sum())
-    return paragraph(filled(said, query=who, half=half, keys=keys, most=most), "key")
+    return paragraph(filled(template, query=who, half=half, keys=keys, most=most), "key")
 
 
 def _moved(who: Markup, row: BarRow, standard: HeadView, named: BarRow) -> Markup:

@@ -31,9 +31,9 @@ def _box(x: float, y: float, wide: float, tall: float, **style: object) -> Marku
 
 
 def _cells(colour: Callable[[int, int], str]) -> list[Markup]:
-    places = [(row, column) for row in range(SIDE) for column in range(SIDE)]
+    cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     return [
-        _box(column * CELL + 1, row * CELL + 1, CELL - 2, CELL - 2, fill=colour(row, column)) for row, column in places
+        _box(column * CELL + 1, row * CELL + 1, CELL - 2, CELL - 2, fill=colour(row, column)) for row, column in cells
     ]
 
 
@@ -53,18 +53,18 @@ def _weights(row: int, column: int) -> str:
 
 def _head() -> Markup:
     tables = []
-    for place in range(3):
-        bright = [(row * (place + 1) + place) % 4 for row in range(4)]
+    for head in range(3):
+        bright = [(row * (head + 1) + head) % 4 for row in range(4)]
         tables += [
-            _box(place * 26 + column * 6, 23 + row * 6, 5, 5, fill=BRIGHT if bright[row] == column else DARK)
+            _box(head * 26 + column * 6, 23 + row * 6, 5, 5, fill=BRIGHT if bright[row] == column else DARK)
             for row in range(4) for column in range(4)
         ]  # fmt: skip
     return _svg([*tables, _frame(24, 20, 29, 30)], 80)
 
 
 def _logit() -> Markup:
-    bars = [_box(36, 6 + place * 22, long, 12, fill=NOW) for place, long in enumerate((54, 36, 18))]
-    return _svg([*bars, *(_text(f"{number}", 8, 16 + place * 22) for place, number in enumerate((3, 2, 1)))], 96)
+    bars = [_box(36, 6 + row * 22, wide, 12, fill=NOW) for row, wide in enumerate((54, 36, 18))]
+    return _svg([*bars, *(_text(f"{number}", 8, 16 + row * 22) for row, number in enumerate((3, 2, 1)))], 96)
 
 
 def _nat() -> Markup:
@@ -77,7 +77,7 @@ def _nat() -> Markup:
 
 
 def _induction() -> Markup:
-    tokens = [_text(letter, 8 + place * 22, 58) for place, letter in enumerate("AB…A")]
+    tokens = [_text(letter, 8 + position * 22, 58) for position, letter in enumerate("AB…A")]
     arrow = tag("path", d="M78 44C70 16 42 16 36 42M36 42l-4 -8M36 42l8 -5", fill="none", stroke=MARK, stroke_width=2)
     return _svg([*tokens, arrow], 96)
 

@@ -58,14 +58,14 @@ class PhoneStep:
         step = self.step
         parts = [_above(self.lesson, self.number), prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
-        told: dict[str, Any] = {"name": self.name}
+        fields: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
-            asked = screen.question(step.ask)
+            question = screen.question(step.ask)
             if self.counts is None:
-                parts.append(_question(asked, self.answer))
+                parts.append(_question(question, self.answer))
             else:
                 given = [*range(len(self.answer.choices)), None]
-                told["said"] = [screen.verdict_on(self.answer.offered(), one, asked) for one in given]
+                fields["said"] = [screen.verdict_on(self.answer.offered(), one, question) for one in given]
                 parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
         if step.notice and (self.answer is None or self.counts is not None):
             parts.append(prose("**" + say("What to notice.") + f"** {step.notice}", "notice"))
@@ -76,7 +76,7 @@ class PhoneStep:
             parts.append(tag("figure", tag("figcaption", title) + view))
         if self.drawn.hatched:
             parts.append(tag("p", say("Hatched cells are blocked."), class_="note"))
-        return _sent(told | {"html": join(parts)})
+        return _sent(fields | {"html": join(parts)})
 
 
 def failed_body(lesson: "Lesson", number: int, name: str) -> bytes:
@@ -88,10 +88,10 @@ def failed_body(lesson: "Lesson", number: int, name: str) -> bytes:
 def end_body(lesson: "Lesson", name: str, right: Mapping[str, Sequence[int]]) -> bytes:
     """Return the lesson's summary as gzipped JSON, under which a phone counts its own answers. right: the right choices
     by the names of the steps whose answers were shown, so that a phone that missed one counts like the others."""
-    asked = sum(step.ask is not None for step in lesson.steps)
+    questions = sum(step.ask is not None for step in lesson.steps)
     parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
     html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
-    return _sent({"name": name, "html": html, "scores": screen.scores(asked), "right": right})
+    return _sent({"name": name, "html": html, "scores": screen.scores(questions), "right": right})
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
@@ -124,10 +124,10 @@ def losses_table(
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
     heads = names if len(series) == len(names) else [""]
     rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         cells = [td(piece, "wraps")]
         for _, values, ink in series:
-            value = float(values[place])
+            value = float(values[index])
             number = "" if np.isnan(value) else f"{value:.2f}"
             cells += [td(number, "number"), track(np.nan_to_num(value) / top, ink)]
         rows.append(cells)
@@ -151,9 +151,9 @@ def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
 def phone_page(language: str) -> bytes:
     """Return the document that a phone opens, gzipped. language: of its own texts."""
     with spoken(language):
-        said = words("phone")
-        code = f"const words = {json.dumps(said)};\n".replace("<", "\\u003c")
-        status = tag("p", said["waiting"], id="status", role="status")
+        texts = words("phone")
+        code = f"const words = {json.dumps(texts)};\n".replace("<", "\\u003c")
+        status = tag("p", texts["waiting"], id="status", role="status")
         body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
         styles = ("lesson.css", "lesson_pictures.css", "phone.css")
         page = document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
@@ -173,16 +173,16 @@ def _above(lesson: "Lesson", number: int) -> Markup:
     return tag("p", f"{lesson.title} · {of}", class_="note") + title  # not shown
 
 
-def _question(asked: str, answer: "Answer") -> Markup:
+def _question(question: str, answer: "Answer") -> Markup:
     buttons = [
         tag("button", screen.plain(choice), type="button", data_choice=number, aria_pressed="false")
         for number, choice in enumerate(answer.choices)
     ]
-    return tag("div", tag("p", tag("b", asked)) + join(buttons), class_="question")
+    return tag("div", tag("p", tag("b", question)) + join(buttons), class_="question")
 
 
-def _sent(told: dict[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(told | {"lang": language()}).encode(), 6, mtime=0)
+def _sent(fields: dict[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(fields | {"lang": language()}).encode(), 6, mtime=0)
 
 
 STRIP = """<style>

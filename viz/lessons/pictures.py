@@ -57,8 +57,8 @@ def _strips(labels: Sequence[str], vectors: np.ndarray, query: int | None) -> Ma
     """Return a table with a row for each vector: its label, and its numbers as colours."""
     reach = float(np.abs(vectors).max()) or 1.0
     rows = [
-        [th(shortened(label, 12), "query" if place == query else "token"), td(_strip(vector, reach), "strip")]
-        for place, (label, vector) in enumerate(zip(labels, vectors, strict=True))
+        [th(shortened(label, 12), "query" if position == query else "token"), td(_strip(vector, reach), "strip")]
+        for position, (label, vector) in enumerate(zip(labels, vectors, strict=True))
     ]
     return table(rows, "strips")
 
@@ -84,10 +84,10 @@ def _output(head: "HeadVectors", labels: Sequence[str], query: int, keys: Sequen
     weights, reach = head.weights[query], float(np.abs(head.v).max()) or 1.0
     shown = np.sort(np.argsort(-weights, kind="stable")[:MAX_KEYS])
     rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("value v"))]]
-    for place in shown[weights[shown] > 0]:
-        weight = float(weights[place])
-        cells = [td(percent(weight), "number"), track(weight, NOW), td(_strip(head.v[place], reach), "strip")]
-        rows.append([th(shortened((keys or labels)[place], 12), "token"), *cells])
+    for key in shown[weights[shown] > 0]:
+        weight = float(weights[key])
+        cells = [td(percent(weight), "number"), track(weight, NOW), td(_strip(head.v[key], reach), "strip")]
+        rows.append([th(shortened((keys or labels)[key], 12), "token"), *cells])
     rows.append([th(say("output"), colspan=3), td(_strip(head.output[query], reach), "strip")])
     words = N_("The output of “{token}”: the sum of weight × value over all keys, of which the heaviest are listed.")
     return _figure(table(rows, "strips"), _about_colours(say(words, token=labels[query])))
@@ -112,12 +112,12 @@ def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
     title = tag("p", join([tag("b", "q"), f" = {_pair(given.query)}, {given.precision}"]))
     columns = ["k", "v", *([] if steps is None else ["q·k", "q·k / √2", "+ M", say("score"), say("weight")])]
     rows = [[th(say("key")), *(th(column, "number") for column in columns)]]
-    for place, token in enumerate(FOUR):
-        blocked = place in given.blocked
-        cells = [td(_pair(given.keys[place]), "number"), td(_pair(given.values[place]), "number")]
+    for key, token in enumerate(FOUR):
+        blocked = key in given.blocked
+        cells = [td(_pair(given.keys[key]), "number"), td(_pair(given.values[key]), "number")]
         if steps is not None:
             some = (steps.raw, steps.scaled, steps.added, steps.masked)
-            cells += [td(rounded(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
+            cells += [td(rounded(one[key]), "number") for one in some] + [td(decimal(steps.weights[key]), "number")]
         name = token if not blocked else say("{token} (blocked)", token=token)
         rows.append([th(name, "blocked" if blocked else "token"), *cells])
     if steps is not None:
@@ -206,8 +206,8 @@ def step_image_attention(
 
 def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
     """Return a head's attention to an image as a sentence and the URI of a PNG. Arguments: see step_image_attention."""
-    lit = step_image_attention(view, name, image, query)
-    return image_attention_sentence(lit), picture_uri(composed(lit))
+    heatmaps = step_image_attention(view, name, image, query)
+    return image_attention_sentence(heatmaps), picture_uri(composed(heatmaps))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:

@@ -45,12 +45,12 @@ FORMATS = {
 }
 
 
-def run_names(now: str, beside: str) -> tuple[str, str]:
-    """Name a step's run and the one that it is compared with. now, beside: their models, which are the names if they
+def run_names(now: str, compared: str) -> tuple[str, str]:
+    """Name a step's run and the one that it is compared with. now, compared: their models, which are the names if they
     differ."""
-    if now == beside:
+    if now == compared:
         return say("now"), say("before")
-    one, other = (say(MODELS[name]) if name in MODELS else name for name in (now, beside))
+    one, other = (say(MODELS[name]) if name in MODELS else name for name in (now, compared))
     return one, other
 
 
@@ -65,9 +65,9 @@ class _StatementFormatter(Formatter):
         return FORMATS[format_spec](value) if format_spec else str(value)
 
 
-def plain(said: Statement) -> str:
+def plain(statement: Statement) -> str:
     """Return a statement as text. It may contain text from users: escape it where it is shown."""
-    return _StatementFormatter().vformat(say(said.sentence), (), said.values)
+    return _StatementFormatter().vformat(say(statement.sentence), (), statement.values)
 
 
 ASKS = {  # questions by kind, for some kinds with the pattern or number asked for
@@ -168,8 +168,8 @@ PRESENTED = """
 def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
     """Return a row's tokens from index `first` on, with their positions; the query is highlighted."""
     items = [
-        tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
-        for place, piece in enumerate(pieces[first:], first)
+        tag("li", join([tag("span", piece), tag("small", position)]), class_="query" if position == query else "other")
+        for position, piece in enumerate(pieces[first:], first)
     ]
     return tag("ol", join(items), class_="tokens")
 
@@ -187,22 +187,22 @@ def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
     return tag("ol", join(seen_line(*line) for line in lines), class_="seen")
 
 
-def seen_line(kind: str, title: str, said: str) -> Markup:
+def seen_line(kind: str, title: str, reply: str) -> Markup:
     mark = {"right": "✓", "wrong": "✗"}.get(kind, "·")
-    return tag("li", join([tag("b", f"{mark} {title}"), tag("div", said)]), class_=kind)
+    return tag("li", join([tag("b", f"{mark} {title}"), tag("div", reply)]), class_=kind)
 
 
 def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
     """Return the reply to an answer. kind: right, wrong or told. question: its text, "" if it is on the page."""
-    asked = [tag("p", tag("b", question))] if question else []
-    return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
+    parts = [tag("p", tag("b", question))] if question else []
+    return tag("div", join([*parts, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
-def scores(asked: int) -> list[str]:
-    """Return sentences on {right} correct answers out of 1, out of 2, and so on up to `asked`; {right} stays open."""
+def scores(questions: int) -> list[str]:
+    """Return sentences on {right} correct answers out of 1, 2, and so on up to `questions`; {right} stays open."""
     return [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", count, right="{right}")
-        for count in range(1, asked + 1)
+        for count in range(1, questions + 1)
     ]
 
 
@@ -272,11 +272,11 @@ class QuestionSummary:
         return "right" if self.given in self.answer.right else "wrong"
 
 
-def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
-    """Return a lesson's summary as an HTML document, for a browser to print. asked: its questions."""
+def summary_page(lesson: "Lesson", questions: Sequence[QuestionSummary]) -> str:
+    """Return a lesson's summary as an HTML document, for a browser to print. questions: those of its steps."""
     parts = [tag("h1", lesson.title), tag("p", tag("b", say("Aim")) + f": {lesson.aim}")]
     for kind, title in SECTIONS.items():
-        some = [one for one in asked if one.kind == kind]
+        some = [one for one in questions if one.kind == kind]
         if some:
             parts += [tag("h2", say(title, count=len(some))), tag("ul", join(map(_item, some)))]
     if lesson.summary:

@@ -149,11 +149,11 @@ def order_sentence(found: "FillComparison") -> Markup:
     if max(before.least_total - after.least_total, before.most_total - after.most_total) < MIN_TAKEN:
         return paragraph(whole)
     left = dict(zip(("less", "more"), map(percent, (after.least_total, after.most_total)), strict=True))
-    kept = say(MULTIPLIED, share=left["less"])
+    sentence = say(MULTIPLIED, share=left["less"])
     if found.has_sink:
         right = map(percent, (before.least_total, before.most_total))
-        kept = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
-    return paragraph(together([kept, whole]))
+        sentence = say(BESIDE_A_SINK, **left, **dict(zip(("least", "most"), right, strict=True)))
+    return paragraph(together([sentence, whole]))
 
 
 def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
@@ -174,9 +174,9 @@ def _rows(
             rows.append([*begin, td(Markup(words), colspan=columns)])
             continue
         kind = "part" if empty.kind == "uniform" and empty.total < WHOLE else empty.kind
-        places = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
-        places |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
-        fate = td(Markup(say(EMPTY_ROW_TEXTS.get(kind, EMPTY_ROW_TEXTS["sum"]), **places)))
+        values = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
+        values |= {"share": escape(percent(empty.largest)), "sum": escape(percent(empty.total))}
+        fate = td(Markup(say(EMPTY_ROW_TEXTS.get(kind, EMPTY_ROW_TEXTS["sum"]), **values)))
         nans = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
         error = td(_small(damage.difference) + (Markup(nans) if damage.nans else ""), "number")
         rows.append([*begin, *cells(one.value, damage, fate, error)])

@@ -54,7 +54,7 @@ def canvas_packet(
     header = {
         "rows": _side(view, part[0]),
         "columns": _side(view, part[1]),
-        "tokens": int(view.place.max()) + 1,
+        "tokens": int(view.token_indices.max()) + 1,
         "strokes": [list(stroke) for stroke in view.strokes],
         "below": [list(stroke) for stroke in below],
         "masks": [ink(name) for name in (*view.blockers, "drawn")],
@@ -78,7 +78,7 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
     """Return the verdicts on each combination of masks in a part, without a stroke, with one that blocks and with one
     that opens; and which combination each cell has, uint16 [Q,K]."""
     blockers, openers = ({name: mask[part] for name, mask in some.items()} for some in (view.blockers, view.openers))
-    padding = (view.place < 0)[part[0], None] | (view.place < 0)[None, part[1]]
+    padding = (view.token_indices < 0)[part[0], None] | (view.token_indices < 0)[None, part[1]]
     masks = [*blockers.values(), *openers.values(), padding]
     bits = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(masks))
     _, first, cells = np.unique(bits, return_index=True, return_inverse=True)
@@ -96,7 +96,7 @@ def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, in
     down = slice(rows[0], min(rows[1], rows[0] + MAX_ROWS))
     across = slice(columns[0], min(columns[1], columns[0] + MAX_COLUMNS))
     verdicts, cells = verdicts_of(view, (down, across))
-    queries, keys = view.place[down], view.place[across]
+    queries, keys = view.token_indices[down], view.token_indices[across]
     strokes = np.zeros(cells.shape, int)
     for kind, query, key, last_query, last_key in view.strokes:
         inside = ((queries >= query) & (queries <= last_query))[:, None] & (keys >= key) & (keys <= last_key)
@@ -133,7 +133,7 @@ def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:
-    return {"first": part.start, "place": view.place[part].tolist(), "labels": list(view.labels[part])}
+    return {"first": part.start, "place": view.token_indices[part].tolist(), "labels": list(view.labels[part])}
 
 
 def formula(view: MaskView) -> str:
@@ -162,7 +162,7 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
 
     blocked: for each mask, bool [T,T], True = it blocks the cell in the final mask.
     """
-    taken = np.zeros((view.place.size, view.place.size), bool)
+    taken = np.zeros((view.token_indices.size, view.token_indices.size), bool)
     first, whole = {}, {}
     for name, mask in blocked.items():
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())

@@ -148,18 +148,18 @@ def _losses(found: Effect) -> Markup:
 def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
     """Describe how a token leaks to the position that predicts it: attention steps in the order of the layers."""
     words = say("in {layer} {query} may attend to {key}")
-    told = [
+    steps = [
         filled(words, layer=head_name(look.layer), query=_name(found, look.query), key=_name(found, look.key))
         for look in reversed(path)
     ]
-    if len(told) > MAX_ATTENTION_STEPS:
-        left_out = say_count("{count} more attention step", "{count} more attention steps", len(told) - 2)
-        told[1:-1] = [escape(left_out)]
-    return join(told, say(", "))
+    if len(steps) > MAX_ATTENTION_STEPS:
+        left_out = say_count("{count} more attention step", "{count} more attention steps", len(steps) - 2)
+        steps[1:-1] = [escape(left_out)]
+    return join(steps, say(", "))
 
 
-def _name(found: Effect, place: int) -> Markup:
-    return named(found.pieces[place], place)
+def _name(found: Effect, position: int) -> Markup:
+    return named(found.pieces[position], position)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -253,7 +253,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "reach", words, "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
-        "colorscale": [[edge / most, colour] for place, colour in steps for edge in (place, place + 1)],
+        "colorscale": [[edge / most, colour] for step, colour in steps for edge in (step, step + 1)],
         "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))

@@ -25,11 +25,10 @@ def steps_figure(view: HeadSteps, *, dark: bool) -> go.Figure:
     """Draw raw, scaled and masked scores, weights, values and output; axes of the same quantity zoom together."""
     head = coarser(view.head)
     layout = _layout(head) | {
-        "annotations": _titles(view)
-        + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, place)],
+        "annotations": _titles(view) + [note for axis in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, axis)],
         "shapes": heatmap.frames(head, view.row.position, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
         "images": [
-            image for place in (MASKED, WEIGHTS) for image in heatmap.hatching(head.blocked, dark=dark, place=place)
+            image for axis in (MASKED, WEIGHTS) for image in heatmap.hatching(head.blocked, dark=dark, axis=axis)
         ],
     }
     weights = heatmap.weights_trace(head, heatmap.colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
@@ -54,46 +53,44 @@ def _scores(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
 
 def _values(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
     """Return traces of the keys' values and of every query's weighted sum, on one colour scale."""
-    numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
+    numbers = [say("number {number}", number=number) for number in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
     names = heatmap.axis_names(head)
     return [
-        _signed(largest(z, head.step, 1), {"x": numbers, "y": rows}, place, what, reach, dark)
-        for place, what, z, rows in (
+        _signed(largest(z, head.step, 1), {"x": numbers, "y": rows}, axis, what, reach, dark)
+        for axis, what, z, rows in (
             (VALUES, say("value"), view.values, names["x"]),
             (OUTPUT, say("output"), view.output, names["y"]),
         )
     ]
 
 
-def _signed(
-    z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool
-) -> heatmap.Part:
+def _signed(z: np.ndarray, names: dict[str, list[str]], axis: str, what: str, reach: float, dark: bool) -> heatmap.Part:
     """Return the trace of a panel of signed numbers."""
-    numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
-    bar = {"showscale": place in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(place))}
+    numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", axis)
+    bar = {"showscale": axis in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(axis))}
     return numbers | symmetric_colours(reach, dark) | bar
 
 
 def _layout(head: HeadView) -> heatmap.Part:
     """Return the layout of two rows of three panels; axes of queries, keys and a value's D numbers zoom together."""
     layout: heatmap.Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
-    for place in PANELS:
-        layout |= heatmap.axes(head, place, tokens=False)
-        layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"] = _domain(place)
-    for place, keys in ((SCALED, ""), (MASKED, ""), (WEIGHTS, ""), (OUTPUT, VALUES)):
-        layout[f"xaxis{place}"]["matches"] = "x" + keys
-        layout[f"yaxis{place}"]["matches"] = "y"
+    for axis in PANELS:
+        layout |= heatmap.axes(head, axis, tokens=False)
+        layout[f"xaxis{axis}"]["domain"], layout[f"yaxis{axis}"]["domain"] = _domain(axis)
+    for axis, keys in ((SCALED, ""), (MASKED, ""), (WEIGHTS, ""), (OUTPUT, VALUES)):
+        layout[f"xaxis{axis}"]["matches"] = "x" + keys
+        layout[f"yaxis{axis}"]["matches"] = "y"
     labels = {"showticklabels": True, "tickfont": {"size": 9}, "automargin": True}
-    for axis, name in (
+    for name, text in (
         ("yaxis", heatmap.QUERY_TITLE),
         (f"yaxis{WEIGHTS}", heatmap.QUERY_TITLE),
         (f"xaxis{WEIGHTS}", heatmap.KEY_TITLE),
     ):
-        turned = {"tickangle": -90} if axis.startswith("x") else {}
-        layout[axis] |= labels | turned | {"title": {"text": say(name), "font": {"size": 11}}}
-    for place in (VALUES, OUTPUT):
-        layout[f"xaxis{place}"]["title"] = {"text": say("the head's numbers"), "font": {"size": 11}}
+        turned = {"tickangle": -90} if name.startswith("x") else {}
+        layout[name] |= labels | turned | {"title": {"text": say(text), "font": {"size": 11}}}
+    for axis in (VALUES, OUTPUT):
+        layout[f"xaxis{axis}"]["title"] = {"text": say("the head's numbers"), "font": {"size": 11}}
     return layout
 
 
@@ -113,14 +110,14 @@ def _titles(view: HeadSteps) -> list[heatmap.Part]:
     ]
 
 
-def _domain(place: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    number = PANELS.index(place)
+def _domain(axis: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    number = PANELS.index(axis)
     return COLUMNS[number % 3], ROWS[number // 3]
 
 
-def _where(place: str) -> heatmap.Part:
+def _where(axis: str) -> heatmap.Part:
     """Return the position and the style of a panel's colour bar."""
-    columns, (low, high) = _domain(place)
+    columns, (low, high) = _domain(axis)
     where = {"x": columns[1] + 0.003, "xanchor": "left", "y": high, "yanchor": "top", "len": high - low, "ypad": 0}
     return where | {"title": "", "tickfont": {"size": 9}, "nticks": 6, "xpad": 2}
 
@@ -149,7 +146,7 @@ BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # plotly's placeholders in a tool
 def steps_table(row: RowSteps) -> Markup:
     """Return a table of the row's keys, or of those with the largest weights and the rest together; below, the sums."""
     shown = row.heaviest(MAX_KEYS)
-    rows = [_table_head(row), *(_key_row(row, place) for place in shown)]
+    rows = [_table_head(row), *(_key_row(row, key) for key in shown)]
     left = np.setdiff1d(np.arange(len(row.raw)), shown)
     span = 4 + (row.arithmetic.softcap is not None) + 2 * (row.bias is not None)  # columns before e^
     if left.size:
@@ -166,29 +163,29 @@ def steps_table(row: RowSteps) -> Markup:
 
 def values_figure(row: RowSteps) -> heatmap.CachedFigure:
     """Draw the values (pale) and weight × value of the keys with the largest weights; below, the sum over all keys."""
-    places = drawn_values(row)
-    labels = [_label(place, row.keys[place], row.weights[place]) for place in places]
+    keys = drawn_values(row)
+    labels = [_label(key, row.keys[key], row.weights[key]) for key in keys]
     labels.append(tag("b", say("sum of all keys")))
-    values = [row.values[place] for place in places]
-    added = [*(row.weights[place] * row.values[place] for place in places), row.output]
+    values = [row.values[key] for key in keys]
+    added = [*(row.weights[key] * row.values[key] for key in keys), row.output]
     count = len(labels)
     reach = max(float(np.abs([*values, row.output]).max()), 1e-9) * 1.05
-    names = [str(place + 1) if place else "" for place in range(count)]  # suffixes of the axes
+    axes = [str(number + 1) if number else "" for number in range(count)]
     traces: list[heatmap.Part] = []
-    for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
+    for number, (axis, label) in enumerate(zip(axes, labels, strict=True)):
         words, name = say("number {number}: output {value}", **BAR), label
-        if place < count - 1:
+        if number < count - 1:
             words, name = say("number {number}: value {value}", **BAR), say("{key}: value", key=label)
-            traces.append(_bars(values[place], axis, STANDARD, 0.4, name, f"{label}<br>{words}"))
+            traces.append(_bars(values[number], axis, STANDARD, 0.4, name, f"{label}<br>{words}"))
             words, name = say("number {number}: weight × value {value}", **BAR), say("{key}: weight × value", key=label)
-        traces.append(_bars(added[place], axis, NOW, 1.0, name, f"{label}<br>{words}"))
+        traces.append(_bars(added[number], axis, NOW, 1.0, name, f"{label}<br>{words}"))
     title = {"text": say("the head's {count} numbers", count=row.values.shape[1]), "font": {"size": 11}}
-    layout: heatmap.Part = {"xaxis": {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}}
+    layout: heatmap.Part = {"xaxis": {"anchor": "y" + axes[-1], "title": title, "showgrid": False, "zeroline": False}}
     plain = {"tickvals": [0], "tickfont": {"size": 11}, "automargin": True, "showgrid": False, "anchor": "x"}
     plain |= {"zeroline": True, "zerolinewidth": 1, "zerolinecolor": "rgba(128,128,128,.5)"}
     plain |= {"range": [-reach, reach], "fixedrange": True}
-    for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
-        domain = [max(1 - (place + 0.94) / count, 0.0), 1 - (place + 0.06) / count]
+    for number, (axis, label) in enumerate(zip(axes, labels, strict=True)):
+        domain = [max(1 - (number + 0.94) / count, 0.0), 1 - (number + 0.06) / count]
         layout[f"yaxis{axis}"] = plain | {"ticktext": [label], "domain": domain}
     look = {"height": VALUE_HEIGHT * count + 50, "margin": MARGIN | {"t": 4, "b": 46}, "showlegend": False}
     return heatmap.figure(traces, layout | look | {"bargap": 0.15, "barmode": "overlay"})
@@ -196,7 +193,7 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
 
 def drawn_values(row: RowSteps) -> list[int]:
     """Return the keys whose values are drawn: those with the largest weights, without blocked ones."""
-    return [int(place) for place in row.heaviest(MAX_VALUES) if row.free[place]]
+    return [int(key) for key in row.heaviest(MAX_VALUES) if row.free[key]]
 
 
 def steps_sentence(row: RowSteps) -> Markup:
@@ -232,17 +229,17 @@ def _table_head(row: RowSteps) -> list[Markup]:
     return [th(say("key")), *numbers, th(say("the mask wrote")), th(power, "number"), th(say("weight"), "number"), th()]
 
 
-def _key_row(row: RowSteps, place: int) -> list[Markup]:
-    numbers = [fixed(row.raw[place], 3), fixed(row.scaled[place], 4)]
+def _key_row(row: RowSteps, key: int) -> list[Markup]:
+    numbers = [fixed(row.raw[key], 3), fixed(row.scaled[key], 4)]
     if row.arithmetic.softcap is not None:
-        numbers.append(fixed(row.capped[place], 4))
+        numbers.append(fixed(row.capped[key], 4))
     if row.bias is not None:
-        numbers += [fixed(row.bias[place], 4), fixed(row.score[place], 4)]
-    names = [named(name) for name, mask in row.blocked.items() if mask[place]]
+        numbers += [fixed(row.bias[key], 4), fixed(row.score[key], 4)]
+    names = [named(name) for name, mask in row.blocked.items() if mask[key]]
     wrote = join(("−∞", *names), " ") if names else say("unchanged")
-    cells = [td(f"{place}: {row.keys[place]}", "token"), *(td(number, "number") for number in numbers), td(wrote)]
-    cells += [td(_share(row.exp[place]), "number"), td(_share(row.weights[place]), "number")]
-    return [*cells, track(float(row.weights[place]), NOW) if row.free[place] else td("", "track")]
+    cells = [td(f"{key}: {row.keys[key]}", "token"), *(td(number, "number") for number in numbers), td(wrote)]
+    cells += [td(_share(row.exp[key]), "number"), td(_share(row.weights[key]), "number")]
+    return [*cells, track(float(row.weights[key]), NOW) if row.free[key] else td("", "track")]
 
 
 def _sum_row(words: str, span: int, exp: float, weight: float) -> list[Markup]:
@@ -254,9 +251,9 @@ def _share(value: float) -> str:
     return f"{value:.6f}" if value >= 5e-7 else power_of_ten(value) if value else "0"
 
 
-def _label(place: int, key: str, weight: float) -> str:
+def _label(key: int, token: str, weight: float) -> str:
     share = f"{weight:.3f}" if weight >= 0.0005 else "&lt; 0.001"
-    return f"{place}: {escaped(shortened(key, 12))} · {share}"
+    return f"{key}: {escaped(shortened(token, 12))} · {share}"
 
 
 def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, name: str, words: str) -> heatmap.Part:

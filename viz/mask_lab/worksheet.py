@@ -29,13 +29,13 @@ def worksheet(
         figure = Figure(figsize=PAPER)
         figure.text(0.08, 0.955, title, fontsize=17, weight="bold")
         figure.text(0.08, 0.938, task, fontsize=9.5, va="top", wrap=True, linespacing=1.4)
-        for place, (name, numbers) in enumerate(zip(("q", "k", "v"), given, strict=True)):
+        for index, (name, numbers) in enumerate(zip(("q", "k", "v"), given, strict=True)):
             cells = [[rounded(float(one)) for one in row] for row in numbers]
-            _table(figure.add_axes((0.13 + 0.29 * place, 0.72, 0.21, 0.125)), name, ["1", "2"], cells, tokens)
-        for place, (name, columns, cells) in enumerate(stages(found, tokens)):
-            room = (0.13 + 0.45 * (place % 2), 0.51 - 0.22 * (place // 2), 0.36, 0.15)
+            _table(figure.add_axes((0.13 + 0.29 * index, 0.72, 0.21, 0.125)), name, ["1", "2"], cells, tokens)
+        for index, (name, columns, cells) in enumerate(stages(found, tokens)):
+            room = (0.13 + 0.45 * (index % 2), 0.51 - 0.22 * (index // 2), 0.36, 0.15)
             shown = cells if answers else [[""] * len(row) for row in cells]
-            blocked = found.allowed if place == 2 and answers else None
+            blocked = found.allowed if index == 2 and answers else None
             _table(figure.add_axes(room), name, columns, shown, tokens, blocked)
         file = io.BytesIO()
         figure.savefig(file, format="pdf", metadata={"CreationDate": None})

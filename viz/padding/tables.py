@@ -34,9 +34,9 @@ class PaddedText:
     """One text of a padded batch, T cells wide, compared with the same text alone.
 
     number: from 1. ours: whether the page added it, not the user. pieces [T]: a label for each token. keep [T]: True =
-    a real token. positions [T]: the position ids given to the model, () if it computes them itself. apart [T]: the
-    largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the batch;
-    at_end: the prediction at the last cell, padding or not. All three are None if the model predicts none.
+    a real token. positions [T]: the position ids given to the model, () if it computes them itself. differences
+    [T]: the largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the
+    batch; at_end: the prediction at the last cell, padding or not. All three are None if the model predicts none.
     """
 
     number: int
@@ -44,7 +44,7 @@ class PaddedText:
     pieces: Sequence[str]
     keep: Sequence[bool]
     positions: Sequence[int]
-    apart: Sequence[float]
+    differences: Sequence[float]
     alone: Candidate | None
     padded: Candidate | None
     at_end: Candidate | None
@@ -67,7 +67,7 @@ class PaddedText:
     @property
     def largest(self) -> float:
         """The largest difference over the real tokens."""
-        return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
+        return max(one for one, real in zip(self.differences, self.keep, strict=True) if real)
 
     def next_token_differs(self) -> bool:
         """Whether the most likely next token differs from that of the text alone."""
@@ -121,12 +121,12 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
     token, position = text.pieces[cell], text.positions[cell] if text.positions else None
     if not text.keep[cell]:
         return td(_lines(token, position, ""), f"pad {mask}", title=say(MASKED[mask]))
-    apart, read = text.apart[cell], " read" * (cell == text.last and text.padded is not None)
-    away = say("differs by {amount} from the same token alone", amount=amount(apart))
-    if apart <= tolerance:
+    difference, read = text.differences[cell], " read" * (cell == text.last and text.padded is not None)
+    away = say("differs by {amount} from the same token alone", amount=amount(difference))
+    if difference <= tolerance:
         return td(_lines(token, position, "="), "same" + read, title=away)
-    shade = rgba(NOW, 0.14 + 0.4 * (min(apart / most, 1.0) if math.isfinite(most) else 1.0))
-    return td(_lines(token, position, amount(apart)), "apart" + read, style=f"background:{shade}", title=away)
+    shade = rgba(NOW, 0.14 + 0.4 * (min(difference / most, 1.0) if math.isfinite(most) else 1.0))
+    return td(_lines(token, position, amount(difference)), "apart" + read, style=f"background:{shade}", title=away)
 
 
 def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
@@ -186,14 +186,14 @@ class Way:
     """One way to pad a batch, and its results.
 
     side "left" or "right"; mask "off", "keys" or "both"; positions "counted", "cells", or "own" of a model that accepts
-    none. apart: the largest difference of any text's logits from those of the text alone. others: how many texts have
+    none. difference: the largest of any text's logits from those of the text alone. others: how many texts have
     another next token, None if none is predicted. correct: whether the difference is rounding.
     """
 
     side: str
     mask: str
     positions: str
-    apart: float
+    difference: float
     others: int | None
     correct: bool
 
@@ -217,7 +217,7 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
 def way_label(way: Way, texts: int) -> str:
     """Return a way's result as Markdown, the label of its button. texts: their number."""
     verdict = say("✓ correct") if way.correct else say("✗ wrong")
-    label = f"**{verdict}** {amount(way.apart)}"
+    label = f"**{verdict}** {amount(way.difference)}"
     if not way.others:
         return label
     return label + " · " + say("{others} of {texts} next tokens differ", others=way.others, texts=texts)

@@ -58,15 +58,15 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
         )
         return say(words, cells=cells)
     title = N_("{way}: correct.") if shown.correct else N_("{way}: wrong.")
-    said = [f"<b>{say(title, way=way_name(shown, cells))}</b>"]
+    parts = [f"<b>{say(title, way=way_name(shown, cells))}</b>"]
     worst = max(texts, key=lambda text: text.largest)
     away = {"number": worst.number, "what": say(what), "amount": amount(worst.largest)}
     if shown.correct:
-        said.append(say("Every sentence has the same {what} as alone: a largest difference of {amount}.", **away))
+        parts.append(say("Every sentence has the same {what} as alone: a largest difference of {amount}.", **away))
     else:
         words = N_("Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.")
-        said.append(say(words, **away))
-    return together([*said, *_other_token(texts, worst)])
+        parts.append(say(words, **away))
+    return together([*parts, *_other_token(texts, worst)])
 
 
 def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
@@ -92,14 +92,15 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, 
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     cases = []
     for side in ("right", "left"):
-        amounts = {"without": amount(counted[side, "off"].apart), "masked": amount(counted[side, "keys"].apart)}
+        masks = {"without": "off", "masked": "keys"}
+        amounts = {name: amount(counted[side, mask].difference) for name, mask in masks.items()}
         numbers = say(BY_MASK[naive is not None], **amounts)
         reach = [say(OWN_REACH)] if local and (side, causal) != ("right", True) else []
         cases.append((say(SIDES[side]), together([say(WHY[side, causal]), *reach, numbers])))
     if naive is None:
         positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
     else:
-        amounts = {"naive": amount(naive.apart), "counted": amount(counted["left", "keys"].apart)}
+        amounts = {"naive": amount(naive.difference), "counted": amount(counted["left", "keys"].difference)}
         positions = together([say(POSITIONS), say(BY_IDS, last=cells - 1, **amounts)])
     return [*cases, (say("Position ids"), positions), (say("Masking queries too"), _queries(ways, tolerance))]
 
@@ -107,7 +108,7 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int, tolerance: float, 
 def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = True) -> str:
     """Say which cell predicts the next token, and what the last cell would predict. attention_alone: whether padding
     can affect real tokens only through attention."""
-    said = [say(READ[side])]
+    parts = [say(READ[side])]
     if side == "left":
         wrong = sum(text.next_token_differs() for text in texts)
         words = (
@@ -115,13 +116,13 @@ def reading(texts: Sequence[PaddedText], side: str, *, attention_alone: bool = T
                "{wrong} of {total}.") if attention_alone else
             N_("Sentences that get another next token here than alone: {wrong} of {total}.")
         )  # fmt: skip
-        return together([*said, say(words, wrong=wrong, total=len(texts))] if wrong else said)
+        return together([*parts, say(words, wrong=wrong, total=len(texts))] if wrong else parts)
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
             tokens = {"wrong": text.at_end.label, "right": text.padded.label}
             words = N_("There it predicts “{wrong}” for sentence {number} instead of “{right}”.")
-            return together([*said, say(words, number=text.number, **tokens)])
-    return together(said)
+            return together([*parts, say(words, number=text.number, **tokens)])
+    return together(parts)
 
 
 def listed(cases: Sequence[Case]) -> Markup:
@@ -151,7 +152,7 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
     best = min(better, key=lambda way: len(changes(way)) + 2 * (way.side != shown.side))
     words = N_("Correct would be: {changes}. The largest difference is then {amount}.")
-    return say(words, changes=say_all(changes(best)), amount=amount(best.apart))
+    return say(words, changes=say_all(changes(best)), amount=amount(best.difference))
 
 
 def _each_setting_changed(ways: Sequence[Way], shown: Way, cells: int) -> str:
@@ -165,7 +166,7 @@ def _each_setting_changed(ways: Sequence[Way], shown: Way, cells: int) -> str:
         change: by_choice.get((way.side, way.mask, way.positions)) for change, way in simpler.items() if way != shown
     }
     return together(
-        say("{change}: a largest difference of {amount}.", change=change, amount=amount(way.apart))
+        say("{change}: a largest difference of {amount}.", change=change, amount=amount(way.difference))
         for change, way in found.items()
         if way is not None
     )
@@ -173,7 +174,7 @@ def _each_setting_changed(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
 def _queries(ways: Sequence[Way], tolerance: float) -> str:
     keys, both = (
-        {(way.side, way.positions): way.apart for way in ways if way.mask == mask} for mask in ("keys", "both")
+        {(way.side, way.positions): way.difference for way in ways if way.mask == mask} for mask in ("keys", "both")
     )
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
     differ = N_("The table's last two columns differ by at most {amount}.")

@@ -82,18 +82,18 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
         prose=prose(lesson.summary or lesson.aim, "summary", app=False), answers=say("Your answers"),
         shown=join(_static_html(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
     )  # fmt: skip
-    said = words("course")
-    said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
-    about = {"steps": [*map(_about, steps)], "words": said, "scores": screen.scores(len(steps))}
+    texts = words("course")
+    texts["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
+    about = {"steps": [*map(_about, steps)], "words": texts, "scores": screen.scores(len(steps))}
     about["following"] = f"{lesson.next if after else 'index'}.html"
-    said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
+    data = live_words() | {"head": (0, 0), "masks": {}, "course": about}
     scripts = ("calls.js", "shortcuts.js", "lesson.js", "install.js", "course.js")
-    return live_document(lesson.title, body, said, script=scripts, **PAGE)
+    return live_document(lesson.title, body, data, script=scripts, **PAGE)
 
 
-def run_titles(now: str, beside: str) -> dict[str, str]:
-    """Return titles that name a run and the one that it is compared with. now, beside: their models' names."""
-    one, other = screen.run_names(now, beside)
+def run_titles(now: str, compared: str) -> dict[str, str]:
+    """Return titles that name a run and the one that it is compared with. now, compared: their models' names."""
+    one, other = screen.run_names(now, compared)
     means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
                 standard="{standard}")  # fmt: skip
     return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
@@ -109,13 +109,13 @@ def _step(number: int, one: CourseStep) -> Markup:
     step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}", app=False)]
     parts += [formula(step.formula)] if step.formula else []
     if one.answer and step.ask:
-        asked = [tag("p", tag("b", screen.question(step.ask)))]
-        for place, choice in enumerate(one.answer.choices):
-            label = join((tag("kbd", place + 1), " ", screen.plain(choice)))
-            asked.append(tag("button", label, type="button", data_answer=place))
+        question = [tag("p", tag("b", screen.question(step.ask)))]
+        for index, choice in enumerate(one.answer.choices):
+            label = join((tag("kbd", index + 1), " ", screen.plain(choice)))
+            question.append(tag("button", label, type="button", data_answer=index))
         shown = join((tag("kbd", "A"), " ", say("Show the answer")))
-        asked.append(tag("button", shown, type="button", data_answer=SHOWN, class_="link"))
-        parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
+        question.append(tag("button", shown, type="button", data_answer=SHOWN, class_="link"))
+        parts += [tag("div", join(question), class_="question"), tag("div", class_="answered said")]  # not shown
     if step.notice:
         notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}", app=False)
         parts.append(tag("div", notice, class_="answered"))
@@ -127,11 +127,11 @@ def _static_html(number: int, one: CourseStep) -> Markup:
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
         figures, packets = Markup(), tag("p", say(COMPUTED), class_="note")
-        for place, (title, packet) in enumerate(one.pictures):
+        for index, (title, packet) in enumerate(one.pictures):
             if isinstance(packet, str):
                 figures += tag("figure", tag("figcaption", title) + scene_image(packet, title))
                 continue
-            name = f"packet{number}_{place}"
+            name = f"packet{number}_{index}"
             drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown
             figures += tag("figure", tag("figcaption", title) + drawn)
             packets += inlined(name, packet)
@@ -147,10 +147,10 @@ def _about(one: CourseStep) -> dict[str, Any]:
     """Return a step's data for components/course.js: the reply and the summary's line for each choice and for none."""
     about: dict[str, Any] = {"before": one.before, "after": one.after, "tokens": one.step.show == "tokens"}
     if one.answer and one.step.ask:
-        asked, title = screen.question(one.step.ask), one.step.title
+        question, title = screen.question(one.step.ask), one.step.title
         why, given = screen.plain(one.answer.why), [*range(len(one.answer.choices)), None]
-        about["right"] = [place in one.answer.right for place in range(len(one.answer.choices))]
-        about["said"] = [screen.verdict_on(one.answer.offered(), choice, asked) for choice in given]
+        about["right"] = [choice in one.answer.right for choice in range(len(one.answer.choices))]
+        about["said"] = [screen.verdict_on(one.answer.offered(), choice, question) for choice in given]
         kinds = ["told" if choice is None else "right" if choice in one.answer.right else "wrong" for choice in given]
         about["seen"] = [screen.seen_line(kind, title, why) for kind in kinds]
         about["unanswered"] = screen.seen_line("open", title, say("Not answered yet."))

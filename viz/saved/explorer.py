@@ -129,10 +129,10 @@ def all_heads(
     every = [(layer, head) for layer in range(thumbnails.shape[0]) for head in range(thumbnails.shape[1])]
     first = view(*chosen[0])
     held: dict[tuple[int, int], HeadView] = {}
-    for place in dict.fromkeys([*chosen, *every]):
-        whole = view(*place)
-        held[place] = around(whole, (0, len(whole.queries)), query, tokens)
-        if len(held) == heads_that_fit(held[place], cells):
+    for pair in dict.fromkeys([*chosen, *every]):
+        whole = view(*pair)
+        held[pair] = around(whole, (0, len(whole.queries)), query, tokens)
+        if len(held) == heads_that_fit(held[pair], cells):
             break
     part = part_words(size or first.weights.shape, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
@@ -143,10 +143,10 @@ def part_words(size: tuple[int, ...], view: HeadView) -> str:
     if size == view.weights.shape:
         return ""
     (queries, keys), (rows, columns) = size, view.weights.shape
-    places = {"first": view.first, "last": view.first + rows - 1, "queries": queries, "keys": keys}
-    places |= {"first_key": view.first_key, "last_key": view.first_key + columns - 1}
+    about = {"first": view.first, "last": view.first + rows - 1, "queries": queries, "keys": keys}
+    about |= {"first_key": view.first_key, "last_key": view.first_key + columns - 1}
     return say("The large heatmap shows queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of "
-               "{keys:,}.", **places)  # fmt: skip
+               "{keys:,}.", **about)  # fmt: skip
 
 
 def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:

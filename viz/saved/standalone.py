@@ -40,8 +40,8 @@ def page(title: str, parts: Iterable[Canvas | str]) -> str:
     for number, part in enumerate(parts):
         if isinstance(part, Canvas):
             name = f"packet{number}"
-            place = tag("div", class_=f"view {part.view}", data_view=part.view, data_packet=name)
-            body += [place, inlined(name, part.packet)]
+            element = tag("div", class_=f"view {part.view}", data_view=part.view, data_packet=name)
+            body += [element, inlined(name, part.packet)]
             views.append(part.view)
         else:
             body.append(escape(part))

@@ -65,14 +65,14 @@ def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
     return figure(curves, common | {"yaxis": heights} | layout)
 
 
-def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
-    """Draw how much logits change at each of T positions, a row of bars for each name; the token at `place` changed."""
+def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], position: int) -> CachedFigure:
+    """Draw how much logits change at each of T positions, as bars, for each name. position: of the changed token."""
     most = max(float(values.max()) for values in moved.values()) or 1.0
     count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # a row's share of the height
-    colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
+    colours = [WITHOUT if number < position else GREY for number in range(len(pieces))]
     hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
     names = position_names(pieces)
-    line = upright(place, dash="dot", width=1.5, color=GREY)
+    line = upright(position, dash="dot", width=1.5, color=GREY)
     traces: list[Part] = []
     lines: list[Part] = []
     titles: list[Part] = []

@@ -68,7 +68,7 @@ def test_its_tables_are_those_that_the_page_gives(tiny_folder: Path, tiny: Model
     out = tmp_path / "atlas.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(out)]) == 0
     length = atlas_unit.row_length(tiny)
-    progress = atlas_progress.begun(tiny, length)
+    progress = atlas_progress.new_progress(tiny, length)
     units = units_of_upload("some.txt", texts.read_bytes())
     assert (
         len(
@@ -174,7 +174,7 @@ def test_a_state_of_other_settings_or_a_damaged_one_is_refused(
     state = tmp_path / "atlas.parquet.part"
     command = [str(tiny_folder), str(texts), "-o", str(out)]
     settings = {"model": tiny.key, "files": [], "masks": {}, "length": 24}
-    atlas_progress.save(state, settings, atlas_progress.begun(tiny, 24))
+    atlas_progress.save(state, settings, atlas_progress.new_progress(tiny, 24))
     assert atlas.main(command) == 2
     assert "with other settings (files, length, masks)" in capsys.readouterr().err
     for damaged in (b"", b"unmask atlas 1\n{}", state.read_bytes()[:-40]):
@@ -187,7 +187,7 @@ def test_a_state_of_other_settings_or_a_damaged_one_is_refused(
 
 def test_units_may_not_be_left_out(tiny: Model) -> None:
     units = units_of_upload("some.txt", "\n".join(LINES).encode())
-    progress = atlas_progress.begun(tiny, 24)
+    progress = atlas_progress.new_progress(tiny, 24)
     tally = atlas_unit.measure_unit(tiny, units[1], tiny.standard, 24)
     with pytest.raises(ValueError, match="expected unit 0 of source 0, got 1"):
         progress.add(units[1], tally)

@@ -33,7 +33,7 @@ def on_many_cores() -> Iterator[Callable]:
 
 
 def one_by_one(model: Model, units: list[Unit]) -> AtlasProgress:
-    progress = atlas_progress.begun(model, LENGTH)
+    progress = atlas_progress.new_progress(model, LENGTH)
     with machine.one_thread():
         list(
             atlas_progress.measured(
@@ -48,7 +48,7 @@ def side_by_side(model: Model, units: list[Unit], progress: AtlasProgress) -> It
 
 
 def test_it_is_the_same_in_the_same_order(tiny: Model, units: list[Unit], on_many_cores: Callable) -> None:
-    expected, progress = one_by_one(tiny, units), atlas_progress.begun(tiny, LENGTH)
+    expected, progress = one_by_one(tiny, units), atlas_progress.new_progress(tiny, LENGTH)
     assert on_many_cores(lambda: list(side_by_side(tiny, units, progress))) == units
     assert progress.tally.to_bytes() == expected.tally.to_bytes()
     assert progress.next_unit == expected.next_unit
@@ -66,12 +66,12 @@ def test_several_are_in_hand_with_one_thread_each(
         return measure_unit(model, unit, *rest)
 
     monkeypatch.setattr(atlas_progress, "measure_unit", measure)
-    on_many_cores(lambda: list(side_by_side(tiny, units, atlas_progress.begun(tiny, LENGTH))))
+    on_many_cores(lambda: list(side_by_side(tiny, units, atlas_progress.new_progress(tiny, LENGTH))))
     assert counted == [1] * len(units)
 
 
 def test_whoever_stops_goes_on_from_there(tiny: Model, units: list[Unit], on_many_cores: Callable) -> None:
-    progress = atlas_progress.begun(tiny, LENGTH)
+    progress = atlas_progress.new_progress(tiny, LENGTH)
 
     def begin() -> list[int]:
         first = side_by_side(tiny, units, progress)
@@ -96,7 +96,7 @@ def test_what_goes_wrong_in_a_thread_is_said_by_the_caller(
         return measure_unit(model, unit, *rest)
 
     monkeypatch.setattr(atlas_progress, "measure_unit", measure)
-    progress = atlas_progress.begun(tiny, LENGTH)
+    progress = atlas_progress.new_progress(tiny, LENGTH)
     with pytest.raises(ValueError, match="a unit that cannot be measured"):
         on_many_cores(lambda: list(side_by_side(tiny, units, progress)))
     assert progress.next_unit == {0: 1}
@@ -111,5 +111,5 @@ def test_a_large_model_is_given_all_threads(tiny: Model, units: list[Unit], monk
 
     monkeypatch.setattr(atlas_progress, "measure_unit", measure)
     monkeypatch.setattr(machine, "SMALL_MODEL_PARAMETERS", 1)
-    list(side_by_side(tiny, units[:2], atlas_progress.begun(tiny, LENGTH)))
+    list(side_by_side(tiny, units[:2], atlas_progress.new_progress(tiny, LENGTH)))
     assert where == [threading.current_thread()] * 2

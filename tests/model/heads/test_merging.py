@@ -151,6 +151,19 @@ def test_a_text_is_split_where_it_was_read(story: Model) -> None:
     assert len(groups_of(batch, 1, "words")) == 3  # padding, the start token and the word
 
 
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize(("pad_side", "begins"), [("left", [0, 3, 4]), ("right", [0, 1, 2])])
+def test_a_start_token_that_is_the_padding_token_is_no_padding(read: bool, pad_side: str, begins: list[int]) -> None:
+    """As in the targets of T5 and Marian."""
+    real, padding = [("<pad>", 0), ("·on", 2)], [("<pad>", 0 if pad_side == "left" else 2)] * 3
+    labels, ends = zip(*(padding + real if pad_side == "left" else real + padding), strict=True)
+    keep = torch.tensor([[pad_side == "right"] * 2 + [False] + [pad_side == "left"] * 2])
+    batch = TokenBatch(torch.zeros(1, 5, dtype=torch.long), keep, (labels,))
+    if read:
+        batch = replace(batch, texts=("on",), ends=(ends,))
+    assert [groups_of(batch, 0, by).tolist() for by in BY[1:]] == [begins, begins]
+
+
 def test_a_merged_cell_is_the_sum_over_keys_and_the_mean_over_queries() -> None:
     found = merged(VIEW, np.array([0, 1, 3]), np.array([0, 2, 3]))
     np.testing.assert_allclose(found.weights, [[1, 0, 0], [0.625, 0.375, 0], [0.0625, 0.1875, 0.75]])

@@ -138,11 +138,11 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     area[1, 0:3, 3:6] = np.outer((4, 8, 4), (4, 8, 4)) / 64
     parts = area.reshape(2, PATCHES).repeat(3, axis=0)
     np.testing.assert_allclose(located.by_area, ((weights * parts).sum(-1) / weights.sum(-1)).mean(-1), rtol=1e-5)
-    assert located.most == pytest.approx((36 / 64 + 1) / 2)
+    assert located.max_by_area == pytest.approx((36 / 64 + 1) / 2)
     assert located.loss == pytest.approx(found.loss)
     some = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], [3 * GRID + 1, 1, 2]))  # one in the square
     assert some.even == pytest.approx((3 / 33 + 9 / 33) / 2)
-    assert some.most == pytest.approx((12 / 64 + 1) / 2)
+    assert some.max_by_area == pytest.approx((12 / 64 + 1) / 2)
     none = locate(tiny, SCENE, "across", captioner.without(MASKS["block"], range(PATCHES)))
     assert np.isnan(none.shares).all()
 

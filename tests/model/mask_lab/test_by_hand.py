@@ -38,7 +38,7 @@ def test_without_the_mask_every_cell_counts() -> None:
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 3)), np.full((4, 2), 9.5), np.full((4, 2), np.nan)])
 def test_another_table_is_refused(wrong: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="expected 4 × 2 keys from −9 to 9"):
+    with pytest.raises(ValueError, match="expected 4 × 2 keys within ±9"):
         by_hand(GIVEN[0], wrong, GIVEN[2], masked=True)
 
 

@@ -20,6 +20,7 @@ Q, K = np.indices((T, T))
 CAUSAL = K <= Q
 WINDOW = CAUSAL & (Q - K < 4)
 PART = np.repeat([0, 1, 2], [5, 3, 5])
+SHARED = CAUSAL & ((Q < 6) == (K < 6))
 TEXT = "Once upon a time there was a cat, a dog and"
 
 
@@ -47,6 +48,13 @@ RIGHT = {
 IN_PARTS = {
     "packed": (CAUSAL & (PART[:, None] == PART), "documents of 5, 3, 5 tokens"),
     "Llama 4's chunks": (CAUSAL & (Q // 4 == K // 4), "documents of 4, 4, 4, 1 tokens"),
+    "packed, with four sinks": (SHARED | (K < 4), "documents of 6, 7 tokens and sinks of 4 across documents"),
+    "packed, with a prompt": (CAUSAL & (SHARED | (K < 4)), "documents of 6, 7 tokens and sinks of 4 across documents"),
+    "packed, with a sink": (SHARED | (K < 1), "It is: causal mask, documents of 6, 7 tokens and sinks of 1 across"),
+    "a window, packed, with a sink": (
+        WINDOW & SHARED | (K < 1),
+        "window of 4, sinks of 1, documents of 6, 7 tokens and sinks of 1 across documents",
+    ),
     "four sinks": (CAUSAL & ((Q - K < 3) | (K < 4)), "sinks of 4 and opened cells within the causal mask"),
 }
 WRONG = {

@@ -22,7 +22,7 @@ def view(**changes: Any) -> MaskView:
     plain = {
         "blockers": {"causal": CAUSAL, "padding": PADDING},
         "openers": {"sinks": SINKS},
-        "place": np.array([-1, -1, 0, 1, 2, 3, 4]),
+        "token_indices": np.array([-1, -1, 0, 1, 2, 3, 4]),
         "strokes": [("block", 0, 0, 4, 0)],
         "labels": ["<pad>", "<pad>", *"abcde"],
     }
@@ -74,7 +74,7 @@ class TestPacket:
 
     def test_any_number_of_masks_may_block_a_cell(self) -> None:
         blockers = {name: np.tri(SIZE, k=-at, dtype=bool) for at, name in enumerate(LINES)}
-        many = view(blockers=blockers, openers={}, place=np.arange(SIZE))
+        many = view(blockers=blockers, openers={}, token_indices=np.arange(SIZE))
         header, cells = cells_of(canvas_packet(many, rows=(0, SIZE), columns=(0, SIZE), epoch=0, number=0, most=1))
         for q, k in np.ndindex(SIZE, SIZE):
             assert hatched(header, cells[q, k][0]) == [name for name, mask in blockers.items() if mask[q, k]]

@@ -73,7 +73,7 @@ class TestGrid:
         assert "read" not in {word for kind, _ in cells(grid(texts, "keys", 1e-3)) for word in kind.split()}
 
     def test_a_difference_that_is_no_number_is_shown(self) -> None:
-        text = replace(SHORT, apart=(NAN, NAN, math.inf))
+        text = replace(SHORT, differences=(NAN, NAN, math.inf))
         assert cells(grid([LONG, text], "off", 1e-3))[-1][1].endswith("∞</span>")
 
     def test_it_says_what_it_shows_to_whoever_cannot_see_it(self) -> None:
@@ -95,7 +95,7 @@ def test_amounts(difference: float, shown: str) -> None:
 
 class TestTables:
     def test_position_minus_1_has_a_column_where_it_may_be_padding(self) -> None:
-        text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
+        text = replace(SHORT, keep=(True, False, False), differences=(3.0, NAN, NAN))
         html = texts_table([LONG, text], 1e-3)
         assert "read at position −1" in html
         assert "·y" in html
@@ -159,7 +159,7 @@ class TestWords:
             assert said.endswith("columns are equal." if alike else "differ by at most 0.73.")
 
     def test_position_minus_1(self) -> None:
-        text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
+        text = replace(SHORT, keep=(True, False, False), differences=(3.0, NAN, NAN))
         assert "it predicts “·y” for sentence 2" in words.reading([LONG, text], "right")
         assert "position ids: 1 of 2." in words.reading(TEXTS, "left")
         alike = replace(SHORT, padded=SHORT.alone)
