@@ -7,6 +7,7 @@ import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 
@@ -50,16 +51,24 @@ def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
 
 def write(path: Path, data: bytes) -> None:
     """Write data to path atomically: whatever happens (a full disk, kill -9), path holds its old content or all of
-    data. Raises OSError with a full sentence; no part of data is left then."""
-    temporary = path.with_name(path.name + ".tmp")
+    data. A symlink is followed; a device or a FIFO is written to, not replaced. Raises OSError with a full sentence; no
+    part of data is left then, except in a device or a FIFO."""
+    replaced = path.is_file() or not path.exists()
+    target = Path(os.path.realpath(path))
+    temporary = target.parent / f"{target.name[:50]}.{token_hex(8)}.tmp"  # at most 255 bytes, and unique
     try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        if replaced:
+            with temporary.open("xb") as file:
+                file.write(data)
+            temporary.replace(target)
+        else:
+            path.write_bytes(data)
     except OSError as error:
+        kept = "; what was there before is as it was" if replaced else ""  # not shown
+        raise OSError(f"{path} was not written ({error.strerror}){kept}") from error  # not shown
+    finally:
         with suppress(OSError):
-            temporary.unlink()
-        why = f"{path} was not written ({error.strerror}); what was there before is as it was"  # not shown
-        raise OSError(why) from error
+            temporary.unlink()  # unless it was renamed
 
 
 def to_stdout(text: str) -> int:

@@ -27,6 +27,7 @@ WINDOW, MAX_REQUESTS = 10.0, 40  # rate limit: seconds, and requests of a phone 
 MAX_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
 THREADS = 8  # for calls that wait for Redis
 LONGEST_ANSWER = 300  # bytes
+BODY_SECONDS = 10.0  # in which an answer must have come
 GZIP = {"Content-Encoding": "gzip"}  # compressed once, for all phones
 NOT_KEPT = {"Cache-Control": "no-store"}
 stopping = Event()  # set while the server is stopping, when it waits for all requests
@@ -91,7 +92,7 @@ class RoomPhones:
             vote = json.loads(await _body(request))
             room, phone, step, choice = request.path_params["room"], vote["phone"], vote["step"], vote["choice"]
             right = ROOM.fullmatch(room) and PHONE.fullmatch(phone) and STEP.fullmatch(step) and type(choice) is int
-        except (ValueError, LookupError, TypeError, RecursionError, ClientDisconnect):
+        except (ValueError, LookupError, TypeError, RecursionError, ClientDisconnect, TimeoutError):
             right = None
         if not right:
             return Response(status_code=400)
@@ -139,10 +140,12 @@ class RoomPhones:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the request's body. Raises ValueError if it is longer than an answer can be."""
+    """Return the request's body. Raises ValueError if it is longer than an answer can be, TimeoutError if it does not
+    come."""
     found = b""
-    async for part in request.stream():
-        found += part
-        if len(found) > LONGEST_ANSWER:
-            raise ValueError("expected an answer")  # not shown
+    async with asyncio.timeout(BODY_SECONDS):
+        async for part in request.stream():
+            found += part
+            if len(found) > LONGEST_ANSWER:
+                raise ValueError("expected an answer")  # not shown
     return found

@@ -248,18 +248,21 @@ class Rooms:
         return True
 
     def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
-        """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps. Raises ValueError
-        for a room that has ended and for a step that is too large."""
+        """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps; further steps take
+        no answers. Raises ValueError for a room that has ended and for a step that is too large."""
         if not self.is_open(key):
             raise ValueError(GONE)
         if len(shown.body) > MAX_BYTES:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
             raise ValueError(msg(words, size=len(shown.body), most=MAX_BYTES))
-        fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
-        (ends,) = self.hashes.get(f"room:{key.id}", "ends")
-        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
-        if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MAX_STEPS:
-            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, int(ends or 0))
+        name, notes = f"room:{key.id}", f"room:{key.id}:asked"
+        full = self.hashes.get(notes, shown.step) == [None] and self.hashes.count(notes) >= MAX_STEPS
+        choices = 0 if full else shown.choices
+        fields = {"step": shown.step.encode(), "choices": b"%d" % choices, "body": shown.body}
+        (ends,) = self.hashes.get(name, "ends")
+        self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
+        if asked is not None and not full:
+            self.hashes.put(notes, {shown.step: json.dumps(asked).encode()}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
         """Return the version of the current step; None if there is no such room."""
@@ -303,7 +306,7 @@ class Rooms:
         if step.encode() != open_step or not 0 <= choice < int(choices or 0):
             return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
-            return None  # only phones recorded by `register_phone` may answer, which bounds the answers too
+            return None  # only phones recorded by `register_phone` may answer
         return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
 
     def tally(self, room: str) -> RoomCounts:

@@ -65,7 +65,9 @@ class Settings(BaseModel):
         description="redis://… or rediss://…",
     )
     frame_ancestors: str = Field(  # CSP sources of pages that may embed the app
-        default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$", description="sources in one line without ; and ,"
+        default="'self'",
+        pattern=r"^[ -+\--:<-~]+$",  # printable ASCII, as headers need
+        description="sources in one line without ; and , in ASCII (xn--… for other letters)",
     )
 
     @property

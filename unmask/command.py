@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from i18n import LANGUAGES
 from mask_check import findings
 from mask_check.check import check as measure
 from mask_check.check import explain
@@ -131,11 +132,12 @@ def _page(args: argparse.Namespace) -> None:
 def _course(args: argparse.Namespace) -> None:
     from unmask.course import course
 
+    site = Path(args.output)
+    for folder in (*LANGUAGES, "models"):  # first: lessons take minutes, and a file may be in the way
+        (site / folder).mkdir(parents=True, exist_ok=True)
     files = course(Path(args.lessons) if args.lessons else None, download=args.download, made=_made)
     for path, data in files.items():
-        file = Path(args.output) / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, data)
+        write(site / path, data)
     to_stdout(f"{args.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
 
 

@@ -4,17 +4,21 @@ The full disk is /dev/full, which accepts no byte: the temporary file that is re
 Stopping a process at any moment leaves on the disk what killing it there would.
 """
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import unmask
+from model import files
 from model.atlas import __main__ as atlas
 from model.atlas import progress as atlas_progress
 from model.atlas.progress import new_progress
@@ -57,31 +61,77 @@ WRITTEN: dict[str, Callable[[Path, int], None]] = {
 }
 
 
-def fill_the_disk(path: Path) -> Path:
-    """Make the next write of this file fail; return its temporary file, a link to /dev/full."""
-    beside = path.with_name(path.name + ".tmp")
-    beside.symlink_to("/dev/full")
-    return beside
+@contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """Make every write of this file fail."""
+    usual = Path.open
+
+    def opened(file: Path, mode: str = "r", **others: Any) -> Any:
+        if mode == "xb" and file.name.startswith(path.name):
+            file.symlink_to("/dev/full")
+            return usual(file, "wb")
+        return usual(file, mode, **others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        yield
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_what_was_there_before_a_full_disk_is_still_there_and_nothing_else(tmp_path: Path, name: str) -> None:
     WRITTEN[name](tmp_path, 3)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    fill_the_disk(tmp_path / name)
-    with pytest.raises(OSError, match=rf"{name} was not written \(No space left on device\)"):
+    words = rf"{name} was not written \(No space left on device\)"
+    with full_disk(tmp_path / name), pytest.raises(OSError, match=words):
         WRITTEN[name](tmp_path, 5)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert after.keys() == before.keys()
     assert after[name] == before[name]
 
 
+def test_a_symlink_is_followed_and_no_other_file_is_touched(tmp_path: Path) -> None:
+    link, target, other = (tmp_path / name for name in ("link.html", "target.html", "target.html.tmp"))
+    link.symlink_to(target)
+    for text in (b"created", b"replaced"):
+        other.write_bytes(b"precious")
+        files.write(link, text)
+        assert (link.is_symlink(), target.read_bytes(), other.read_bytes()) == (True, text, b"precious")
+    assert set(tmp_path.iterdir()) == {link, target, other}
+
+
+@pytest.mark.parametrize("command", ["page", "report"])
+def test_a_fifo_is_written_to_and_stays_one(command: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with (tmp_path / "copy").open("wb") as copy:
+        reader = subprocess.Popen(["cat", str(fifo)], stdout=copy)
+    try:
+        assert unmask_command([command, "--text", WORDS, "-o", str(fifo)]) == 0
+        assert fifo.is_fifo()
+        reader.wait()
+    finally:
+        reader.kill()
+        reader.wait()
+    assert (tmp_path / "copy").read_bytes().rstrip().endswith(b"</html>")
+
+
+def test_a_name_as_long_as_it_can_be_is_written(tmp_path: Path) -> None:
+    files.write(tmp_path / ("💩" * 63), b"whole")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
+
+
+@pytest.mark.parametrize("path", [".", "", "/"])
+def test_a_folder_is_no_file(path: str) -> None:
+    with pytest.raises(OSError, match=r"was not written \(Is a directory\)"):
+        files.write(Path(path), b"")
+
+
 def test_the_atlas_command_says_so(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text(f"{WORDS}\n" * 3)
     out = tmp_path / "atlas.parquet"
     command = [str(tiny_folder), str(tmp_path / "texts.txt"), "-o", str(out)]
-    fill_the_disk(out)
-    assert atlas.main(command) == 2
+    with full_disk(out):
+        assert atlas.main(command) == 2
     assert "atlas.parquet was not written (No space left on device)" in capsys.readouterr().err
     assert not out.exists()
     assert atlas.main(command) == 0
@@ -90,8 +140,8 @@ def test_the_atlas_command_says_so(tmp_path: Path, tiny_folder: Path, capsys: py
 
 def test_the_command_that_makes_a_report_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
-    fill_the_disk(out)
-    assert unmask_command(["report", "--model", "story", "--text", WORDS, "-o", str(out)]) == 2
+    with full_disk(out):
+        assert unmask_command(["report", "--model", "story", "--text", WORDS, "-o", str(out)]) == 2
     assert "report.html was not written (No space left on device)" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -22,7 +22,7 @@ from httpx2 import AsyncClient
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import free_port, running
 from tests.coroutines import finished
-from ui.streamlit_internals import MAX_UPLOADS, XSRF_COOKIE
+from ui.streamlit_internals import MAX_UPLOADS, XSRF_COOKIE, script_files
 
 pytestmark = pytest.mark.slow  # starts servers
 
@@ -212,6 +212,21 @@ async def upload_many(server: Server) -> str:
                 assert answer.status_code == status
         lines = (await browser.get("/_stcore/metrics?families=cache_memory_bytes")).text.splitlines()
     return next(line for line in lines if "UploadedFileManager" in line)
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_server_from_its_end(tmp_path: Path) -> None:
+    with running("serve.py", tmp_path / "log", UNMASK_WORKERS="1") as address, socket.socket() as line:
+        server = Server(address, 0).process
+        workers = server.children(recursive=True)
+        assert workers
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        line.connect(("127.0.0.1", int(address.rpartition(":")[2])))
+        line.sendall(f"GET /{script_files()[0]} HTTP/1.1\r\nHost: x\r\n\r\n".encode())  # some MB
+        time.sleep(CLICK)  # until its handler waits for the client
+        server.terminate()
+        server.wait(PATIENCE)
+        _, left = psutil.wait_procs(workers, timeout=PATIENCE)
+        assert not left
 
 
 def test_kill_9_of_the_server_leaves_no_process_behind(server: Server) -> None:

@@ -231,6 +231,17 @@ class State(dict):  # type: ignore[type-arg]
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
 
+def test_a_question_that_a_full_session_cannot_count_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "MAX_STEPS", 1)
+    teacher = Teacher(lesson="causal_mask")
+    full = "Phones cannot answer: a class session has at most 1 questions. End it and start a new one."
+    assert full not in teacher.strip()
+    teacher.app.session_state["lesson_step"] = 2
+    teacher.run()
+    assert full in teacher.strip()
+    assert teacher.phone()["name"].endswith("-2"), "phones follow all the same"
+
+
 def test_answers_stay_when_another_lesson_was_looked_at() -> None:
     page = Lessons(lesson="causal_mask").press("answer_1")
     for lesson in ("padding", "causal_mask"):
@@ -270,6 +281,17 @@ def test_what_a_browser_remembers_is_checked_and_added(monkeypatch: pytest.Monke
     assert choices.answers_by_lesson() == {"causal_mask": "1-1,2-3", "padding": "1-2"}
     choices._forget()
     assert choices.answers_by_lesson() == {}
+
+
+def test_what_a_browser_remembers_is_bounded_over_all_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State()
+    monkeypatch.setattr(st, "session_state", state)
+    thirty = ",".join(f"{step}-1" for step in range(10, 40))
+    for number in range(3):
+        choices._take(json.dumps({"answers": {f"{number} {lesson}": thirty for lesson in range(240)}}))
+    kept = list(state.lesson_answers)
+    assert len(kept) == choices.MAX_ANSWERS
+    assert kept[-1] == ("2 239", 39), "the latest"
 
 
 def test_phones_call_two_models_by_their_names() -> None:

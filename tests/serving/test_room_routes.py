@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -118,6 +119,20 @@ def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
         assert await room.answer(**right) == 409
         assert (await room.client.get("/step", params={"phone": "short"})).status_code == 404
         assert (await room.client.get("http://school/app/room/x/step", params={"phone": phone})).status_code == 404
+
+    finished(visit())
+
+
+def test_an_answer_that_is_never_whole_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_routes, "BODY_SECONDS", 0.1)
+
+    async def half() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async def visit() -> None:
+        answer = await asyncio.wait_for(Class().client.post("/answer", content=half()), 20)
+        assert answer.status_code == 400
 
     finished(visit())
 

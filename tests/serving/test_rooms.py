@@ -124,9 +124,12 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     assert not phones.register_phone(key.id, CARL)
     with pytest.raises(ValueError, match="6 bytes, at most 5"):
         teacher.show(key, PhonePage("abc-1", 3, b"larger"))
-    for step in ("abc-1", "abc-2"):
-        teacher.show(key, PhonePage(step, 3, b""), {})
-    assert list(teacher.tally(key.id).asked) == ["abc-1"]
+    for step, counted in (("abc-1", 2), ("abc-2", None), ("abc-1", 2)):
+        teacher.show(key, PhonePage(step, 3, b""), {"counted": counted})
+        assert phones.shown(key.id).step == step
+        assert phones.answer(key.id, ANN, step, 2) == counted, "an answer that no file would show"
+    teacher.show(key, PhonePage("abc-1", 0, b""), {"revealed": True})
+    assert teacher.tally(key.id).asked == {"abc-1": {"revealed": True}}
     teacher.close(key)
     teacher.open()
 

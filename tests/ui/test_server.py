@@ -215,8 +215,8 @@ def test_the_password_of_a_refused_redis_is_not_shown(given: str, shown: str, mo
     assert str(refused.value).endswith(f"got '{shown}'")
 
 
-@pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b"])
-def test_a_setting_cannot_end_the_header_it_stands_in(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", ["*; script-src *", "a\nSet-Cookie: b", "a, b", "https://例え.jp", "https://ü.de"])
+def test_a_setting_cannot_end_or_break_the_header_it_stands_in(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_FRAME_ANCESTORS", given)
     with pytest.raises(ValueError, match="UNMASK_FRAME_ANCESTORS"):
         Settings.from_environment()
@@ -279,6 +279,12 @@ def test_a_redis_that_does_not_answer_is_told_in_the_log(tmp_path: Path) -> None
     begins = f"UNMASK_ROOMS: the Redis at 127.0.0.1:{port} cannot be used (ConnectionError); class sessions fail"
     assert said == f"{begins} until it can: start it, or correct the address"
     assert TOKEN not in log.read_text()
+
+
+def test_all_sources_of_csp_may_frame_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = "'self' https://*.xn--r8jz45g.jp:8443/a-b/c_d~e?f=g&h=%20 wss: [::1] blob:"
+    monkeypatch.setenv("UNMASK_FRAME_ANCESTORS", sources)
+    assert Settings.from_environment().frame_ancestors == sources
 
 
 def test_by_default_only_its_own_pages_may_frame_it_and_no_port_is_open(monkeypatch: pytest.MonkeyPatch) -> None:

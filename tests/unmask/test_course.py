@@ -55,7 +55,7 @@ def lesson(folder: Path, settings: str, name: str = "mine.en.md") -> Path:
 def refusal(capsys: pytest.CaptureFixture, site: Path, folder: Path) -> str:
     """Return the error message for a course that was not written."""
     assert main(["course", "-o", str(site), "--lessons", str(folder)]) == 2
-    assert not site.exists(), "something was written"
+    assert all(path.is_dir() for path in site.rglob("*")), "something was written"
     return str(capsys.readouterr().err)
 
 
@@ -256,9 +256,19 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) 
     (tmp_path / "mine.md").write_text("no lesson")
     words = refusal(capsys, tmp_path / "site", tmp_path)
     assert words.startswith("No course was written: mine.md: expected a unique name such as lesson.en.md")
-    (tmp_path / "taken").write_text("a file")
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/en"])
+def test_a_file_where_a_folder_must_be_is_told_before_a_lesson_runs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("a file")
     assert main(["course", "-o", str(tmp_path / "taken")]) == 2
-    assert (tmp_path / "taken").read_text() == "a file"
+    said = capsys.readouterr().err
+    assert said.startswith("No course was written: ")
+    assert len(said.splitlines()) == 1, "no lesson was run"
+    assert (tmp_path / name).read_text() == "a file"
 
 
 def test_languages_are_as_the_reader_s(site: Path) -> None:

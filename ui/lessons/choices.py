@@ -61,7 +61,8 @@ def take_linked(lesson: str) -> None:
     linked = _choices(state.pop("lesson_linked", ""))
     if state.get("lesson_forgotten") or lesson in state.get("lesson_anew", []):
         return
-    _answers().update({(lesson, step): choice for step, choice in linked.items()})
+    for step, choice in linked.items():
+        give(lesson, step, choice)
 
 
 def _choices(text: str) -> dict[int, int]:
@@ -79,7 +80,11 @@ def given(lesson: str, step: int) -> int | None:
 
 
 def give(lesson: str, step: int, choice: int) -> None:
-    _answers()[lesson, step] = choice
+    """Store an answer. A browser may send any: beyond MAX_ANSWERS, the oldest is dropped."""
+    answers = _answers()
+    answers[lesson, step] = choice
+    if len(answers) > MAX_ANSWERS:
+        del answers[next(iter(answers))]
 
 
 def forget(lesson: str) -> None:
@@ -90,6 +95,7 @@ def forget(lesson: str) -> None:
 
 NAME = "unmask lessons"  # not shown: in the local storage
 MAX_STORED_LENGTH = 40_000  # maximum number of characters in the local storage
+MAX_ANSWERS = MAX_STORED_LENGTH // len("1-1,")  # of a session
 DRAFT = "draft"  # the key of the answers to the lesson in the editor, which are not stored
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # keys of answers
 HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
@@ -150,10 +156,11 @@ def _take(stored: Any) -> None:
         answers, key = dict(sent.get("answers") or {}), sent.get("room")
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
-    for lesson, given in answers.items():
-        if LESSON.fullmatch(lesson) and isinstance(given, str) and re.fullmatch(ANSWERS, given):
-            for step, choice in _choices(given).items():
-                _answers().setdefault((lesson, step), choice)
+    for lesson, linked in answers.items():
+        if LESSON.fullmatch(lesson) and isinstance(linked, str) and re.fullmatch(ANSWERS, linked):
+            for step, choice in _choices(linked).items():
+                if given(lesson, step) is None:
+                    give(lesson, step, choice)
     if isinstance(key, dict) and all(isinstance(key.get(name), str) for name in ("id", "secret")):
         room = RoomKey(key["id"], key["secret"])
         if not st.session_state.get("lesson_room") and rooms.served.is_set():

@@ -48,6 +48,7 @@ POLL_SECONDS = 2.0  # seconds between two polls of the phones' answers
 CURVE_EVERY = 2.0  # seconds between two updates of the curve of a running training
 STRIP = 70  # pixels of the strip at the bottom of the window, with answers of two lines
 ELSEWHERE = N_("The picture is on the teacher's screen.")
+FULL = N_("Phones cannot answer: a class session has at most {most} questions. End it and start a new one.")
 TOO_LARGE = N_("This picture is too large for phones: they show the step without it.")
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
 NO_SERVER = N_(
@@ -243,6 +244,8 @@ def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> No
     elsewhere = step and found.step != step  # another tab of the teacher sends its own step
     if elsewhere:
         parts.append(tag("p", say("Phones show another step.")))
+    elif answer and step not in found.asked:
+        parts.append(tag("p", say(FULL, most=rooms.MAX_STEPS)))
     elif answer and (revealed or not st.session_state.lesson_present):
         parts.append(phone.bars(answer, counts, right=revealed))
     elif answer:
