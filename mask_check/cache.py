@@ -155,7 +155,7 @@ def _compare_ways(
             pairs = run()
         except (CannotCheck, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
+        except Exception as error:  # noqa: BLE001 - a third-party forward may raise anything
             (refused if isinstance(error, UnsupportedMethod) else failed).append((way, first_line(error)))
             continue
         for found, wanted in pairs:

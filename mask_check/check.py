@@ -171,7 +171,7 @@ def _timed(law: str, judge: Callable[[], Finding], trial: CheckTrial) -> Finding
         finding = finding or skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]])))
     except (CannotCheck, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
+    except Exception as error:  # noqa: BLE001 - a third-party forward may raise anything
         finding = unknown(msg("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
     return replace(finding, law=law, seconds=time.monotonic() - started)
 

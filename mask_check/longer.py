@@ -85,7 +85,7 @@ def judge(trial: CheckTrial) -> Finding:
         except (TookTooLong, MemoryError) as error:
             why, trial.refused = str(error) or msg("not enough memory"), True
             break
-        except Exception as error:  # noqa: BLE001 - its context may end before
+        except Exception as error:  # noqa: BLE001 - its context may be shorter
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
             why = msg("a row of {length} tokens raised {error}: {words}", **values)
             shorter, trial.refused = trial.fitting(length), True
@@ -151,7 +151,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
                 if not rounding.explains(amount, partial(_leaked, changed=changed, change=change)):
                     return _leak(trial, changed, change, row, short)
                 tolerance = rounding.trial.tolerance
-            except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; no less a leak
+            except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; the leak remains
                 begin, end, _ = change.indices(trial.length)
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
                 words = msg(LEAK_OF_SEVERAL, size=format_amount(size), first=begin, last=end - 1, **about)
@@ -256,7 +256,7 @@ def quick_check(
             return _of_one_row(subject, *_two_rows(subject, None, None, seed, guess=False), mask, seed)
         except CannotCheck:
             raise
-        except Exception:  # noqa: BLE001 - of a module that does not say what it reads; CUDA does not survive it
+        except Exception:  # noqa: BLE001 - a module that does not state its vocabulary may raise
             subject = CheckedModule(module, seconds=seconds)
     rows = _two_rows(subject, ids, length, seed, guess=True)
     with prepare.raising_cannot_check(subject, rows[0]):

@@ -167,7 +167,7 @@ class LossPerTarget:
         """Return what the probabilities sum to in a row that ends at `place`; None if that raises."""
         try:
             losses = self.at(place, tried, cut=True)
-        except Exception:  # noqa: BLE001 - whatever it raises of a row that is shorter
+        except Exception:  # noqa: BLE001 - a shorter row may raise anything
             return None
         return float((-losses).exp().nansum())
 

@@ -31,7 +31,7 @@ def in_float64(trial: CheckTrial) -> CheckTrial | None:
         same = float(apart(precise.alone.to(trial.alone), trial.alone).max())
     except (TookTooLong, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - it cannot be copied, or a tensor that it makes itself has another type
+    except Exception:  # noqa: BLE001 - a copy may fail, or a tensor created inside may keep its dtype
         return None
     return precise if same <= trial.tolerance else None
 

@@ -178,7 +178,7 @@ class CheckedModule:
                 with_positions = self.outputs(ids[None], position_ids=counted)
             except (CannotCheck, MemoryError):
                 raise
-            except Exception:  # noqa: BLE001 - its table has no such position, or it takes none after all
+            except Exception:  # noqa: BLE001 - its table may be too short, or it may take no positions
                 continue
             self.takes_positions = float(apart(with_positions, without_positions).max()) <= tolerance
             if self.takes_positions:

@@ -211,7 +211,7 @@ def refuses(subject: CheckedModule, ids: Tensor) -> bool:
     """Whether its forward raises on ids [B,T]."""
     try:
         subject.batch_outputs(ids)
-    except Exception:  # noqa: BLE001 - the user's own code
+    except Exception:  # noqa: BLE001 - user code may raise anything
         return True
     return False
 

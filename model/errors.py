@@ -44,8 +44,8 @@ def panics_caught() -> Iterator[None]:
 def sendable(error: Exception, name: str) -> Exception:
     """Return the error, or one with only its type's name if it cannot be pickled and unpickled. name: its origin's."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled here
-    except Exception:  # noqa: BLE001 - whatever its own code raises
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled in this line
+    except Exception:  # noqa: BLE001 - its own code may raise anything
         return RuntimeError(f"{type(error).__name__} in {name}")
     return error
 

@@ -173,7 +173,7 @@ class Background:
                 if self._connection.poll(POLL_SECONDS):
                     self._handle_message(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301 - of our own process
                 self._stop_if_due()
-        except Exception:  # noqa: BLE001 - it has ended, or what it sent cannot be read
+        except Exception:  # noqa: BLE001 - the process ended, or its message is damaged
             self._process.kill()
             self._process.wait()
             if self._progress.state == "done":

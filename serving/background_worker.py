@@ -53,7 +53,7 @@ def main(descriptor: int) -> None:
     try:
         with panics_caught():
             report.send("answer", function(report, *arguments, **options))
-    except Exception as error:  # noqa: BLE001 - it is the reader's
+    except Exception as error:  # noqa: BLE001 - sent to the user
         report.send("error", sendable(error, function.__qualname__))
 
 

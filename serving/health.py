@@ -183,6 +183,6 @@ def readiness_problem(engine: Engine, scheduler: Scheduler, settings: Settings, 
         names = catalog.offered(settings)
         model = engine.models.last_used(names) or engine.models.load(names[0], settings, in_time, keep=True)
         scheduler.ask(Job(one_token, (ModelRef.of(model),)), READER, in_time)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
+    except Exception as error:  # noqa: BLE001 - any error is a reason
         return str(error) or type(error).__name__
     return ""

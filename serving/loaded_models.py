@@ -67,7 +67,7 @@ class Loads:
     def _run(self, name: str, load: PendingLoad, make: Callable[[Report], Model]) -> None:
         try:
             load.model.set_result(make(load.report))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the load is waited for
+        except BaseException as error:  # noqa: BLE001 - re-raised where the load is awaited
             load.model.set_exception(error)
         finally:
             with self._lock:

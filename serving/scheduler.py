@@ -303,7 +303,7 @@ class Scheduler:
                 self._queue.again(ticket)
             else:
                 ticket.answer.set_exception(LostTwice(LOST_TWICE))
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
+        except BaseException as error:  # noqa: BLE001 - re-raised where the answer is awaited
             outcome = "refused" if isinstance(error, USER_ERRORS) else "failed"
             outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown
             ticket.answer.set_exception(error)

@@ -148,7 +148,7 @@ def answer_message(engine: Engine, job: Job) -> bytes:
     """Run the job and return its answer or its error as a message for `unpack_answer`."""
     try:
         return pickle.dumps(("answer", engine.do(job)), pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # noqa: BLE001 - it is the asker's
+    except Exception as error:  # noqa: BLE001 - sent to the caller
         if not isinstance(error, USER_ERRORS):
             error.add_note("".join(format_tb(error.__traceback__)))  # lines of code, no values: it may be logged
         return pickle.dumps(("error", sendable(error, job.name)))

@@ -218,7 +218,7 @@ def test_a_message_is_english_and_is_said_in_the_language_of_whoever_reads_it_in
     made = [masks, tokens, both, declared, msg_together([declared, msg("Explore")])]
     english = ["causal, padding", "2,300 tokens", "causal, causal, padding or 2,300 tokens"]
     english += [f"declared: {english[2]}", f"declared: {english[2]} Explore"]
-    for messages in (made, pickle.loads(pickle.dumps(made))):  # noqa: S301 - its own
+    for messages in (made, pickle.loads(pickle.dumps(made))):  # noqa: S301 - pickled here
         assert messages == [say(one) for one in messages] == english
         with spoken("zh"):
             assert [str(one) for one in messages] == english, "as text it stays English"
@@ -229,7 +229,7 @@ def test_a_message_is_english_and_is_said_in_the_language_of_whoever_reads_it_in
 
 
 def test_an_error_s_message_is_translated_in_another_sentence_and_another_s_error_stays() -> None:
-    error = pickle.loads(pickle.dumps(ValueError(msg("line {line}: {problem}", line=2, problem=msg("a mask")))))  # noqa: S301 - its own
+    error = pickle.loads(pickle.dumps(ValueError(msg("line {line}: {problem}", line=2, problem=msg("a mask")))))  # noqa: S301 - pickled here
     around = msg("{model}: {problem}", model="gpt2", problem=error)
     assert str(error) == "line 2: a mask"
     with spoken("zh"):

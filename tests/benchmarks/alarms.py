@@ -220,7 +220,7 @@ def shown(mapping: str, name: str, run: Run) -> Iterator[str]:
         try:
             with torch.no_grad():
                 yield f"{max(run(network, ids) for ids in rows):.2g}"
-        except Exception as error:  # noqa: BLE001 - some compute in float32 inside, whatever they are
+        except Exception as error:  # noqa: BLE001 - some compute in float32 inside
             yield f"{type(error).__name__}: {str(error)[:60]}"
 
 

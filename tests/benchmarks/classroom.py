@@ -95,7 +95,7 @@ async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
                 took = await (reader.flip() if chance.randrange(TEXT_EVERY) else reader.type(_text(chance)))
                 if together == heard.together:
                     (heard.beside if together else heard.alone).append(took)
-    except Exception as error:  # noqa: BLE001 - whatever a reader may not see
+    except Exception as error:  # noqa: BLE001 - counted as an error of the user
         heard.errors.append(f"reader: {type(error).__name__}: {error}"[:300])
 
 
@@ -103,7 +103,7 @@ async def _lesson(server: Server, heard: Heard, end: float) -> None:
     """Open a room as the teacher and show each step's answer and then the next step, while phones follow."""
     try:
         await _taught(server, heard, end)
-    except Exception as error:  # noqa: BLE001 - whatever a teacher may not see
+    except Exception as error:  # noqa: BLE001 - counted as an error of the teacher
         heard.errors.append(f"teacher: {type(error).__name__}: {error}"[:300])
 
 
@@ -188,7 +188,7 @@ class Phone:
                             await self._answer(asking["name"])
                     elif status not in (204, 304):
                         raise RuntimeError(f"phone: {status}")
-        except Exception as error:  # noqa: BLE001 - whatever a phone may not see
+        except Exception as error:  # noqa: BLE001 - counted as an error of the phone
             self._heard.errors.append(f"phone: {type(error).__name__}: {error}"[:300])
 
     async def _answer(self, step: str) -> None:

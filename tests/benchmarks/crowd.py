@@ -149,7 +149,7 @@ async def _read(server: Server, number: int, told: Told, end: float, pages: tupl
                         told.flips.append(await reader.flip())
                     else:
                         told.texts.append(await reader.type(_text(chance)))
-        except Exception as error:  # noqa: BLE001 - whatever a reader may not see
+        except Exception as error:  # noqa: BLE001 - counted as an error of the user
             told.errors.append(f"{type(error).__name__}: {error}"[:300])
             await asyncio.sleep(THINKING)
 

@@ -212,7 +212,7 @@ def main() -> None:
         for page in PAGES:
             try:
                 show(number, page)
-            except Exception as error:  # noqa: BLE001 - all of them are told
+            except Exception as error:  # noqa: BLE001 - all are reported
                 wrong += 1
                 print(f"input {number} on {page}: {type(error).__name__}: {error}"[:3000], flush=True)
         if number % 10 == 9:

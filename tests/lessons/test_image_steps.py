@@ -107,7 +107,7 @@ def test_an_image_is_a_scene_and_no_address(image: str) -> None:
 )
 def test_what_is_no_step_on_an_image_is_said_with_its_line(made: str, said: str) -> None:
     (step,) = read(made).steps
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - what it says is compared below
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
         CourseModels(download=False).step(step)
     assert said in str(caught.value)
 

@@ -85,7 +85,7 @@ def test_a_hand_s_own_trouble(does: Callable[[], Any], words: dict[str, str]) ->
     with pytest.raises(ValueError, match=words["en"]) as error:
         home.ask(Job(jobs.process))
     assert_told(error.value, words)
-    assert_told(pickle.loads(pickle.dumps(error.value)), words)  # noqa: S301 - its own
+    assert_told(pickle.loads(pickle.dumps(error.value)), words)  # noqa: S301 - pickled here
     home.close()
 
 

@@ -95,7 +95,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
             raise ValueError
         return object()
 
-    with pytest.raises(ValueError):  # noqa: PT011 - ours, above
+    with pytest.raises(ValueError):  # noqa: PT011 - the error raised above
         made()
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(lambda _: made(), range(4)))) == 1

@@ -204,7 +204,7 @@ def tiny(kind: Any) -> Any:
     for without in DROPPED:
         try:
             return kind(**{name: value for name, value in given.items() if name not in without})
-        except Exception as error:  # noqa: BLE001 - of the many checks that configurations have
+        except Exception as error:  # noqa: BLE001 - configurations have many checks
             errors.append(error)
     raise errors[0]
 
@@ -241,7 +241,7 @@ def _value(config: Any, name: str) -> Any:
         return 0 if name in BY_NAME else None
     try:
         return getattr(config, name, True)  # True: no such field, it is left alone
-    except Exception:  # noqa: BLE001 - an attribute of each layer
+    except Exception:  # noqa: BLE001 - may be an attribute of each layer
         return 0
 
 

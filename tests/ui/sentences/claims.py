@@ -1,6 +1,6 @@
 """Checks of the pages' sentences: whether each is true of a run's weights, masks and logits."""
 
-# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+# ruff: noqa: E501 - each sentence on one line, so that a search finds it
 
 import html
 import re

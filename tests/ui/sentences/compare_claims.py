@@ -1,6 +1,6 @@
 """Checks of the sentences of Compare and of Images, as in claims.py: A is the standard run, B the other."""
 
-# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+# ruff: noqa: E501 - each sentence on one line, so that a search finds it
 
 from dataclasses import dataclass
 from functools import cached_property

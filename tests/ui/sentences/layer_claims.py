@@ -1,6 +1,6 @@
 """Checks of the sentences of Across layers, of reach and of the ranking of heads, as in claims.py."""
 
-# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+# ruff: noqa: E501 - each sentence on one line, so that a search finds it
 
 import re
 

@@ -1,6 +1,6 @@
 """Checks of the sentences of the Padding page, by runs of the batch and of each text alone."""
 
-# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+# ruff: noqa: E501 - each sentence on one line, so that a search finds it
 
 import re
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Checks of the sentences of the Serving page, by runs of the model and by masks counted cell by cell."""
 
-# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+# ruff: noqa: E501 - each sentence on one line, so that a search finds it
 
 import re
 from collections.abc import Callable, Sequence
