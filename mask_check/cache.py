@@ -258,7 +258,7 @@ def _find_cache(step: Any, plain: Any) -> Any:
     without a cache. None if several parts fit."""
     without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])
     parts = [one for one in step if one is not None]
-    found = [one for place, one in enumerate(parts) if _kind(parts[:place] + parts[place + 1 :]) == without]
+    found = [one for index, one in enumerate(parts) if _kind(parts[:index] + parts[index + 1 :]) == without]
     return found[0] if len(found) == 1 else None
 
 

@@ -144,9 +144,9 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
         return Finding.at((row, column), WIDER, **values, distance=row - column)
     others = reads & (rows[:, None] != torch.arange(length))  # a residual connection reads the token itself
     if top and bool((others.sum(1) > top).any()):
-        place = int((others.sum(1) > top).nonzero()[0])
-        pair = (int(rows[place]), int(reads[place].nonzero()[0]))
-        return Finding.at(pair, TOO_MANY, **values, count=int(others[place].sum()), top=top)
+        index = int((others.sum(1) > top).nonzero()[0])
+        pair = (int(rows[index]), int(reads[index].nonzero()[0]))
+        return Finding.at(pair, TOO_MANY, **values, count=int(others[index].sum()), top=top)
     if top or not declared.exact or mask.chunk:
         return None
     farthest = length - 3 if mask.window is None else mask.window - mask.causal
@@ -212,8 +212,8 @@ def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Te
 def _patterns(module: nn.Module, name: str) -> set[str]:
     """Return a parameter's name with a * for each key in a list or dict of parts, as all experts' names have it."""
     keys = name.split(".")
-    lists = [place for place in range(len(keys)) if isinstance(module.get_submodule(".".join(keys[:place])), LISTS)]
-    return {".".join([*keys[:place], "*", *keys[place + 1 :]]) for place in lists}
+    lists = [index for index in range(len(keys)) if isinstance(module.get_submodule(".".join(keys[:index])), LISTS)]
+    return {".".join([*keys[:index], "*", *keys[index + 1 :]]) for index in lists}
 
 
 def judge_derivative(trial: CheckTrial) -> Finding:

@@ -294,8 +294,8 @@ def _of_one_row(
     declared = declare(subject.config, len(row), mask, subject.kind)
     parts = _replaced_parts(declared, vocabulary)
     same, changed = (row.repeat(len(parts) + 2, 1) for _ in range(2))  # the first and the last are not replaced
-    for place, part in enumerate(parts, 1):
-        changed[place, part] = other[part]
+    for index, part in enumerate(parts, 1):
+        changed[index, part] = other[part]
     if subject.kind == "encoder-decoder":
         subject.source = other[:7].to(subject.device)
     same, changed = same.to(subject.device), changed.to(subject.device)
@@ -315,7 +315,7 @@ def _of_one_row(
         if found.verdict == BROKEN and mixed <= limit:
             tried = [part.start or part.stop - 1 for part in parts]  # a whole part does not tell which token is read
             leaks = _moved_by_tokens(subject, same, other, before, tried) > noise.beside
-            pairs = [(row, tried[place]) for place, row in (leaks & ~declared.reach[:, tried].T).nonzero().tolist()]
+            pairs = [(row, tried[index]) for index, row in (leaks & ~declared.reach[:, tried].T).nonzero().tolist()]
             earlier_read = bool((moved[-2][_others(parts[-1], declared)] > mixed).any())
             found = found.because(cause_of(pairs, declared, tried=tried, earlier_read=earlier_read))
     findings = {"reach": found}
@@ -348,7 +348,7 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     needed = {*first.tolist()[:1], length - 1} - {0}
     cuts = sorted({one for one in CUTS if one < length} | {length // 2} - needed - {0})
     rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), MIN_CUTS))
-    cuts = sorted(needed | {cuts[(2 * place + 1) * len(cuts) // (2 * rows)] for place in range(rows)})
+    cuts = sorted(needed | {cuts[(2 * index + 1) * len(cuts) // (2 * rows)] for index in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
     half, most = length // 2, int(declared.reach.sum(0).argmax())
     across = bool(declared.reach[half:, :half].any())
@@ -364,8 +364,8 @@ def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, toleranc
     leaks = torch.where(closed, moved, 0.0)[:-1]
     amount = float(leaks.max())
     if amount > tolerance:
-        place, row = divmod(int(leaks.argmax()), leaks.shape[1])
-        part = parts[place]
+        index, row = divmod(int(leaks.argmax()), leaks.shape[1])
+        part = parts[index]
         words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         if not part.start:
             words = N_(

@@ -72,7 +72,7 @@ NO_NUMBERS = N_("its logits are NaN or infinite at some position.")
 NO_LOSS = N_("its loss is NaN at some position, or infinite at all of them.")
 NEVER, MASKED = 104.0, -9e3  # an entry this far below its position's largest logit and below this value is masked
 NEAR = 1e-3  # the largest relative difference from a cross-entropy that counts as none
-MAX_PLACES = 64  # most positions of a row that are tried
+MAX_TRIED = 64  # most positions of a row that are tried
 MOVED = N_("changing targets from position {place} on changes the logits of position {row}.")
 MOVED_BOTH = N_(
     "the ids that are read hold the targets too: changing both from position {place} on changes the logits of position "
@@ -192,7 +192,7 @@ class _Trial:
         if unshifted and found.verdict == BROKEN:
             name = unshifted[0]
             return unknown(msg(UNSHIFTED, name=name if isinstance(name, str) else f"batch[{name}]"))
-        if found.obeys and any(len(places) > 1 for places in self.row.places.values()):
+        if found.obeys and any(len(offsets) > 1 for offsets in self.row.offsets.values()):
             return unknown(msg(REPEATS))
         if found.obeys and self.row.wraps:
             found = found.because(msg(WRAPS))
@@ -212,7 +212,7 @@ class _Trial:
 
     def _of_losses(self) -> Finding:
         each = LossPerTarget(self.row, self.whole, self.shifts, self.tried)
-        if not each.places:
+        if not each.positions:
             words = msg("the loss does not depend on the target at the positions tried.")
             return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
         found = self._judged(each)
@@ -232,17 +232,17 @@ class _Trial:
         losses = each.of(self.row.tensors)
         finite = losses[losses.isfinite()].abs()
         tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
-        places, others = torch.tensor(each.places), self.own_others if targets else self.others
-        for place in spread(each.places, MAX_PLACES):
-            changed = self.row.with_tokens(others, place, names, targets=targets)
-            moved = (each.of(changed) - losses).where(places < place if targets else places <= place, 0)
+        positions, others = torch.tensor(each.positions), self.own_others if targets else self.others
+        for position in spread(each.positions, MAX_TRIED):
+            changed = self.row.with_tokens(others, position, names, targets=targets)
+            moved = (each.of(changed) - losses).where(positions < position if targets else positions <= position, 0)
             moved = moved.where(~(moved.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
             if float(moved.abs().max()) > tolerance:
                 at = int(moved.abs().argmax())
-                row = each.places[at]
-                found = Finding.at((row, row), moves, float(moved[at].abs()), tolerance, place=place)
+                row = each.positions[at]
+                found = Finding.at((row, row), moves, float(moved[at].abs()), tolerance, place=position)
                 own = self._reason_no_leak(each, changed, at, (float(losses[at]), float(moved[at])), 4 * tolerance)
-                return unknown(msg(own, place=place, row=row), found) if own else found
+                return unknown(msg(own, place=position, row=row), found) if own else found
         return None
 
     def _reason_no_leak(
@@ -250,7 +250,7 @@ class _Trial:
     ) -> str | None:
         """Return a reason if what changed a loss changes that of another target as much, or by the same factor: no
         leak, for the probabilities of all targets sum to 1, and cannot all rise or fall."""
-        (was, by), row, base = was_and_by, each.places[at], self.row.tensors
+        (was, by), row, base = was_and_by, each.positions[at], self.row.tensors
         pair = [one | {self.row.which: self._with_other(one[self.row.which], row)} for one in (base, changed)]
         before, after = (float(each.of(one)[at]) for one in pair)
         if abs(after - before - by) <= tolerance:
@@ -260,20 +260,20 @@ class _Trial:
         factor = (was + by) / was
         return FACTOR if abs(after - factor * before) <= tolerance * max(factor, 1.0) < abs(by) else None
 
-    def _with_other(self, targets: Tensor, place: int) -> Tensor:
+    def _with_other(self, targets: Tensor, position: int) -> Tensor:
         targets = targets.clone()
-        targets[:, place] = self.others[:, place]
+        targets[:, position] = self.others[:, position]
         return targets
 
-    def counts(self, place: int) -> bool | None:
+    def counts(self, position: int) -> bool | None:
         """Return whether the loss counts the target at a position; None if that is unknown."""
         row, losses, logits = self.row, self.whole.losses, self.whole.logits
         if losses is None or logits is None:
             return True
         if not row.reads_targets:
-            return bool(row.changed_by(slice(place, place + 1), self.tried).any())
+            return bool(row.changed_by(slice(position, position + 1), self.tried).any())
         if losses.numel() > 1:
-            return bool(row.with_loss(losses)[place])
+            return bool(row.with_loss(losses)[position])
         return row.off_cross_entropy(logits[0], losses, int(self.shifts)) < NEAR or None
 
 
@@ -293,10 +293,10 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     if not judged.any():
         return Finding(CANNOT_TELL, msg(NOT_COUNTED), None, tolerance)
 
-    def moved_by(place: int) -> Tensor:
+    def moved_by(position: int) -> Tensor:
         """Return how much each row changes, [R]; infinite where an entry is masked under one of the two targets
         only."""
-        found = row.returned(row.with_tokens(others, place, names, targets=True)).logits
+        found = row.returned(row.with_tokens(others, position, names, targets=True)).logits
         if found is None or found.shape != logits.shape:
             raise NotPerTarget(msg("the function returns logits of another shape with other targets."))
         moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
@@ -305,9 +305,9 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
     amount = float(moved_by(0).max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    most, places = 0.0, spread(list(range(row.length)), MAX_PLACES)
-    for place in places:
-        moved = moved_by(place).where(judged & (predicted <= place), 0)
+    most, positions = 0.0, spread(list(range(row.length)), MAX_TRIED)
+    for position in positions:
+        moved = moved_by(position).where(judged & (predicted <= position), 0)
         for at in (moved > tolerance).nonzero().flatten().tolist():
             if trial.counts(int(predicted[at])) is False:
                 judged[at], moved[at] = False, 0
@@ -315,13 +315,13 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
         if most > tolerance:
             at = int((moved > tolerance).nonzero()[0])
             counts = trial.counts(int(predicted[at]))
-            found = Finding.at((at, at), moves, most, tolerance, place=place)
+            found = Finding.at((at, at), moves, most, tolerance, place=position)
             return found if counts else unknown(msg_together([found.words, msg(IF_COUNTED)]), found)
     words = N_(
         "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
         "positions tried)."
     )
-    return Finding(OBEYS, msg(words, tried=len(places)), most, tolerance)
+    return Finding(OBEYS, msg(words, tried=len(positions)), most, tolerance)
 
 
 def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
@@ -329,11 +329,11 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
     not depend on its target."""
     most, limit, apart = 0.0, 0.0, None
     forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
-    places = spread(each.places, max(MAX_FORWARDS // forwards, 2))
-    for place in places:
-        losses = each.at(place, tried)
+    positions = spread(each.positions, max(MAX_FORWARDS // forwards, 2))
+    for position in positions:
+        losses = each.at(position, tried)
         if apart is None:  # how much the same loss differs in another row of a batch
-            apart = (losses - each.at(place, tried.flip(0)).flip(0)).abs().nan_to_num()
+            apart = (losses - each.at(position, tried.flip(0)).flip(0)).abs().nan_to_num()
         noise = float(((-losses).exp() * apart).nansum())
         scale, total = 16 * float(((-losses).exp() * (1 + losses.abs())).nansum()), float((-losses).exp().nansum())
         tolerance, off = 2 * noise + scale * torch.finfo(each.dtype).eps, abs(total - 1)
@@ -341,31 +341,31 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
             words = msg("the loss is rounded too much ({dtype}): return it in float32.", dtype=str(each.dtype)[6:])
             return Finding(CANNOT_TELL, words, off, SLACK)
         if not off <= min(tolerance, SLACK) or losses.isnan().any():
-            scaled = _scaled(each, places, tried, losses) if all_are_tried else None
-            return scaled or _not_one(each, place, losses, tried, tolerance)
+            scaled = _scaled(each, positions, tried, losses) if all_are_tried else None
+            return scaled or _not_one(each, position, losses, tried, tolerance)
         most, limit = max(most, off), max(limit, tolerance)
-    words = msg(ONE, tried=min(len(each.places), MAX_PLACES), summed=len(places))
+    words = msg(ONE, tried=min(len(each.positions), MAX_TRIED), summed=len(positions))
     if each.left_out:
         words = msg_together([words, msg(ELSEWHERE, rows=_some(each.left_out))])
     return Finding(OBEYS, words, most, limit)
 
 
-def _not_one(each: LossPerTarget, place: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
+def _not_one(each: LossPerTarget, position: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
     """Return the finding if the probabilities exp(-losses) of the ids tried do not sum to 1."""
     total, ignored = float((-losses).exp().nansum()), (losses == 0) | losses.isnan()
     if not math.isfinite(total):
-        return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=place), math.inf, SLACK)
+        return Finding(CANNOT_TELL, msg("the loss at position {row} is not a number.", row=position), math.inf, SLACK)
     if ignored.any() and float((-losses[~ignored]).exp().sum()) <= 1 + tolerance:
         words = msg(IGNORES, ignored=_some(tried[ignored].tolist()))
         return Finding(CANNOT_TELL, words, abs(total - 1), SLACK)
-    size, pair = f"{total:.4g}", (place, place)
-    if each.row.reads_targets and (cut := each.sum_of_cut(place, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
+    size, pair = f"{total:.4g}", (position, position)
+    if each.row.reads_targets and (cut := each.sum_of_cut(position, tried)) and abs(cut - 1) <= SLACK < abs(total - 1):
         return Finding.at(pair, READ, abs(total - cut), SLACK, total=size, cut=f"{cut:.4g}")
     if total > 1 + SLACK:  # which targets a mean is over, and with which weights, is not known
         leaks = Finding.at(pair, MEAN_LEAKS if each.is_mean else LEAKS, total - 1, SLACK, total=size)
         return unknown(leaks.words, leaks) if each.is_mean else leaks
     if total > 1 - SLACK:
-        words = msg(NEARLY_ONE, row=place, total=f"{total:.7g}", limit=f"{tolerance:.1g}")
+        words = msg(NEARLY_ONE, row=position, total=f"{total:.7g}", limit=f"{tolerance:.1g}")
         return Finding(CANNOT_TELL, words, abs(total - 1), tolerance, pair)
     words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
     return Finding(CANNOT_TELL, words, abs(total - 1), tolerance)
@@ -376,7 +376,7 @@ def _some(numbers: list[int]) -> str:
     return msg_all([*map(str, numbers[:MAX_NAMED]), *more])
 
 
-def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
+def _scaled(each: LossPerTarget, positions: list[int], tried: Tensor, losses: Tensor) -> Finding | None:
     """Return the finding if the loss times a whole number, or 1 divided by one, makes the sums 1 at all positions: a
     leak that is the same everywhere may do so too."""
     low, high = 1 / MAX_BATCHES, float(MAX_BATCHES)
@@ -386,7 +386,7 @@ def _scaled(each: LossPerTarget, places: list[int], tried: Tensor, losses: Tenso
     whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
     if whole == 1 or not math.isclose(low, whole, rel_tol=SLACK / 10):
         return None
-    sums = [float((-each.at(place, tried) * whole).exp().sum()) for place in places]
+    sums = [float((-each.at(position, tried) * whole).exp().sum()) for position in positions]
     if any(abs(one - 1) > SLACK for one in sums):
         return None
     return Finding(CANNOT_TELL, msg(SCALED, factor=f"{whole:.4g}"), abs(float((-losses).exp().sum()) - 1), SLACK)

@@ -28,7 +28,7 @@ One = TypeVar("One")
 
 
 class LossPerTarget:
-    """The loss of each target of a row. places: positions of those with a loss; left_out: of those where it is always
+    """The loss of each target of a row. positions: of those with a loss; left_out: of those where it is always
     0. shifts: see LossRow.
 
     A mean gives them too, computed with all targets but one ignored. Raises NotPerTarget if it does not allow that.
@@ -37,22 +37,22 @@ class LossPerTarget:
     def __init__(self, row: LossRow, whole: Returned, shifts: bool, tried: Tensor) -> None:
         assert whole.losses is not None
         self.row, self.is_mean, self.dtype, self._many = row, whole.is_mean, whole.losses.dtype, whole.losses.numel()
-        counted = [place for place in row.counted.nonzero()[:, 0].tolist() if place or not shifts]
+        counted = [position for position in row.counted.nonzero()[:, 0].tolist() if position or not shifts]
         self._factor, numbers, adds = 1, (len(counted), int(row.counted.sum())), False
         if self.is_mean:
             adds = self._adds(counted)
             counted = spread(counted, MAX_ALONE)
         else:
             self._index = self._indices(counted, whole.losses.flatten(), shifts, tried)
-            counted = [place for place in counted if place in self._index]
-        self.places = counted
+            counted = [position for position in counted if position in self._index]
+        self.positions = counted
         none = [
-            place
-            for place, loss in zip(counted, self.of(row.tensors).tolist(), strict=True)
+            position
+            for position, loss in zip(counted, self.of(row.tensors).tolist(), strict=True)
             if not loss or math.isnan(loss)
         ]
-        self.left_out = [place for place in none if not self.at(place, tried[-2:]).nan_to_num().any()]
-        self.places = [place for place in counted if place not in self.left_out]
+        self.left_out = [position for position in none if not self.at(position, tried[-2:]).nan_to_num().any()]
+        self.positions = [position for position in counted if position not in self.left_out]
         if adds and not self.left_out and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
             losses = self.at(counted[0], tried)  # a sum divided by the number of targets, or of those with a loss
             self._factor = min(numbers, key=lambda many: abs(float((-losses * many).exp().sum()) - 1))
@@ -61,20 +61,20 @@ class LossPerTarget:
         """Return the index of each counted target's loss: by its position, counted from the last, or, if only counted
         targets have losses, by its rank."""
         row, many = self.row, len(losses)
-        by_place = {place: place - row.length + many for place in range(row.length - many, row.length)}
-        by_rank = {place: rank for rank, place in enumerate(counted)}
-        fitting = [by_place] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
+        by_position = {position: position - row.length + many for position in range(row.length - many, row.length)}
+        by_rank = {position: rank for rank, position in enumerate(counted)}
+        fitting = [by_position] * (many in (row.length, row.length - 1)) + [by_rank] * (many == len(counted))
         if not fitting:
             raise NotPerTarget(
                 msg("expected the loss of each of {length} tokens, got {many}", length=row.length, many=many)
             )
         if many == row.length and shifts:
-            filled = {place: place - 1 for place in counted}  # a loss that shifts, and is padded
+            filled = {position: position - 1 for position in counted}  # a loss that shifts, and is padded
             fitting.insert(0 if losses[0] and not losses[-1] and self._is_filled(losses) else len(fitting), filled)
         if row.reads_targets or not counted:
             return fitting[0]
-        changed = {place: row.changed_by(slice(place, place + 1), tried) for place in (counted[0], counted[-1])}
-        fits = lambda one: all(place in one and bool(moved[one[place]]) for place, moved in changed.items())  # noqa: E731
+        changed = {i: row.changed_by(slice(i, i + 1), tried) for i in (counted[0], counted[-1])}
+        fits = lambda indices: all(i in indices and bool(moved[indices[i]]) for i, moved in changed.items())  # noqa: E731
         return next(filter(fits, fitting), fitting[0])
 
     def rolled(self) -> "LossPerTarget | None":
@@ -84,8 +84,8 @@ class LossPerTarget:
         if not self.row.reads_targets or self._many != self.row.length:
             return None
         found = copy(self)
-        found.places = [place for place in self.places if place]
-        found._index = {place: place - 1 for place in found.places}
+        found.positions = [position for position in self.positions if position]
+        found._index = {position: position - 1 for position in found.positions}
         return found
 
     def _is_filled(self, losses: Tensor) -> bool:
@@ -94,11 +94,11 @@ class LossPerTarget:
         both = ((losses[:-1] != 0) & (losses[1:] != 0)).nonzero()[:, 0]
         if not len(both):
             return False
-        place = int(both[len(both) // 2]) + 1
-        changed = row.returned(row.with_tokens((row.targets + 1) % row.count, place, {}, targets=True)).losses
+        position = int(both[len(both) // 2]) + 1
+        changed = row.returned(row.with_tokens((row.targets + 1) % row.count, position, {}, targets=True)).losses
         assert changed is not None
         moved = (~torch.isclose(flat_losses(changed, many), losses, SAME, 0)).nonzero()[:, 0]
-        return bool(len(moved)) and int(moved[0]) == place - 1
+        return bool(len(moved)) and int(moved[0]) == position - 1
 
     def _adds(self, counted: list[int]) -> bool:
         """Whether the loss of several targets is the sum of theirs. Raises NotPerTarget if it is not their mean
@@ -111,7 +111,7 @@ class LossPerTarget:
         tried = set(spread(counted, MAX_ALONE))
         adds = []
         for pair in [(counted[0], counted[-1]), *(pair for pair in neighbors if tried & {*pair})]:
-            kept = [self._kept(self.row.tensors, [*places]) for places in (pair[:1], pair[1:], pair)]
+            kept = [self._kept(self.row.tensors, [*positions]) for positions in (pair[:1], pair[1:], pair)]
             first, last, both = (0.0 if math.isnan(one) else one for one in kept)  # NaN where the loss ignores an id
             # exactly, else the other targets are read although they are ignored
             close = [
@@ -123,10 +123,10 @@ class LossPerTarget:
             adds += close[:1] if first and last else []
         return bool(adds) and all(adds)
 
-    def _kept(self, row: Row, places: list[int]) -> float:
+    def _kept(self, row: Row, positions: list[int]) -> float:
         """Return the mean loss with all targets but these ignored."""
         targets = torch.full_like(row[self.row.which], IGNORED)
-        targets[:, places] = row[self.row.which][:, places]
+        targets[:, positions] = row[self.row.which][:, positions]
         try:
             losses = self.row.returned(row | {self.row.which: targets}).losses
         except CannotCheck:  # raised by a loss that takes -100 for an id
@@ -135,21 +135,21 @@ class LossPerTarget:
         return float(losses) * self._factor
 
     def of(self, row: Row) -> Tensor:
-        """Return the loss at each of `places`, float64."""
+        """Return the loss at each of `positions`, float64."""
         if self.is_mean:
-            return torch.tensor([self._kept(row, [place]) for place in self.places], dtype=torch.float64)
+            return torch.tensor([self._kept(row, [position]) for position in self.positions], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
-        return flat_losses(losses.double(), self._many)[[self._index[place] for place in self.places]].cpu()
+        return flat_losses(losses.double(), self._many)[[self._index[position] for position in self.positions]].cpu()
 
-    def at(self, place: int, ids: Tensor, cut: bool = False) -> Tensor:
+    def at(self, position: int, ids: Tensor, cut: bool = False) -> Tensor:
         """Return the loss, float64 [N], with each of these ids [N] as the target there; cut: in a row that ends
         there."""
-        row, which = (self.row.cut(place + 1) if cut else self.row).tensors, self.row.which
+        row, which = (self.row.cut(position + 1) if cut else self.row).tensors, self.row.which
         if self.is_mean:
-            rows = ({which: _with_id(row[which], place, one)} for one in ids.split(1))
-            return torch.tensor([self._kept(row | one, [place]) for one in rows], dtype=torch.float64)
-        found = []
+            rows = ({which: _with_id(row[which], position, one)} for one in ids.split(1))
+            return torch.tensor([self._kept(row | one, [position]) for one in rows], dtype=torch.float64)
+        found, index = list[Tensor](), self._index[position]
         for some in ids.split(AT_ONCE):
             wide = {
                 name: one.repeat(len(some), *[1] * (one.ndim - 1))
@@ -157,29 +157,29 @@ class LossPerTarget:
                 else one
                 for name, one in row.items()
             }
-            losses = self.row.returned(wide | {which: _with_id(row[which], place, some)}).losses
+            losses = self.row.returned(wide | {which: _with_id(row[which], position, some)}).losses
             assert losses is not None
             many = losses.numel() // len(some) if cut else self._many
-            found.append(flat_losses(losses.double(), len(some) * many).reshape(len(some), -1)[:, self._index[place]])
+            found.append(flat_losses(losses.double(), len(some) * many).reshape(len(some), -1)[:, index])
         return torch.cat(found).cpu()
 
-    def sum_of_cut(self, place: int, tried: Tensor) -> float | None:
-        """Return what the probabilities sum to in a row that ends at `place`; None if that raises."""
+    def sum_of_cut(self, position: int, tried: Tensor) -> float | None:
+        """Return what the probabilities sum to in a row that ends at `position`; None if that raises."""
         try:
-            losses = self.at(place, tried, cut=True)
+            losses = self.at(position, tried, cut=True)
         except Exception:  # noqa: BLE001 - a shorter row may raise anything
             return None
         return float((-losses).exp().nansum())
 
 
-def spread(places: list[One], most: int) -> list[One]:
-    """Pick at most `most` of these, evenly, with the first and the last."""
-    if len(places) <= most:
-        return places
-    return [places[round(part * (len(places) - 1) / (most - 1))] for part in range(most)]
+def spread(values: list[One], limit: int) -> list[One]:
+    """Pick at most `limit` of these, evenly, with the first and the last."""
+    if len(values) <= limit:
+        return values
+    return [values[round(part * (len(values) - 1) / (limit - 1))] for part in range(limit)]
 
 
-def _with_id(targets: Tensor, place: int, ids: Tensor) -> Tensor:
+def _with_id(targets: Tensor, position: int, ids: Tensor) -> Tensor:
     wide = targets.repeat(len(ids), 1)
-    wide[:, place] = ids.to(wide)
+    wide[:, position] = ids.to(wide)
     return wide

@@ -101,17 +101,17 @@ class LossRow:
     def tied(self) -> dict[Any, int]:
         """Return at which offset other ids hold the same tokens as the targets, by name: 0 if the loss shifts them, 1
         if each target stands beside the token before it; -1, beside the one after it."""
-        return {name: places[0] for name, places in self.places.items() if len(places) == 1}
+        return {name: offsets[0] for name, offsets in self.offsets.items() if len(offsets) == 1}
 
     @property
-    def places(self) -> dict[Any, list[int]]:
+    def offsets(self) -> dict[Any, list[int]]:
         """The offsets at which each of the other ids holds the targets; several if its tokens repeat."""
-        return {name: _places(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
+        return {name: _offsets(self.tensors[name][0], self.targets[0], self.counted) for name in self.other_ids}
 
     @property
     def wraps(self) -> bool:
         """Whether targets that are the next tokens end with the first token, as after torch.roll."""
-        beside = (self.tensors[name][0, 0] for name, places in self.tied().items() if places == 1)
+        beside = (self.tensors[name][0, 0] for name, offset in self.tied().items() if offset == 1)
         return bool(self.counted[-1]) and any(bool(first == self.targets[0, -1]) for first in beside)
 
     @property
@@ -179,19 +179,19 @@ class LossRow:
         if targets:
             later = torch.arange(self.length, device=self.targets.device) >= begin
             row[self.which] = torch.where(later & self.counted, others.to(self.targets), self.targets)
-        for name, places in names.items():
+        for name, offset in names.items():
             row[name] = row[name].clone()
-            first, last = max(begin, -places), min(self.length, self.length - places)
-            row[name][:, first + places : last + places] = others[:, first:last].to(row[name])
+            first, last = max(begin, -offset), min(self.length, self.length - offset)
+            row[name][:, first + offset : last + offset] = others[:, first:last].to(row[name])
         return row
 
-    def changed_by(self, places: slice, tried: Tensor) -> Tensor:
-        """Return bool for each loss: whether it changes with the targets at these places, counted or not. tried: some
-        ids."""
+    def changed_by(self, positions: slice, tried: Tensor) -> Tensor:
+        """Return bool for each loss: whether it changes with the targets at these positions, counted or not. tried:
+        some ids."""
         found: list[Tensor] = []
         for one in [*self.targets[0, self.counted][:3].tolist(), *tried[-3:].tolist()]:
             targets = self.targets.clone()
-            targets[:, places] = one
+            targets[:, positions] = one
             losses = self.returned(self.tensors | {self.which: targets}).losses
             assert losses is not None
             found.append(flat_losses(losses, found[0].numel() if found else losses.numel()))
@@ -202,7 +202,7 @@ class LossRow:
         if 0 < whole.logits_of_each < self.length:
             return True
         if whole.logits is not None and whole.losses is not None:
-            off = [self.off_cross_entropy(whole.logits[0], whole.losses, places) for places in (0, 1)]
+            off = [self.off_cross_entropy(whole.logits[0], whole.losses, shift) for shift in (0, 1)]
             if min(off) < 1e-4 and min(off) < max(off) / 4:
                 return off[1] < off[0]
         if self.reads_targets:
@@ -220,14 +220,14 @@ class LossRow:
         before it rather than in its own: a mean over some targets is linear in them, with label smoothing too. None if
         no target tells."""
         ids = tried[:: max(len(tried) // 8, 1)][:8].to(logits.device)
-        places = self.counted.nonzero()[1:, 0].tolist()
-        for place in places[:: -max(len(places) // 8, 1)]:
+        positions = self.counted.nonzero()[1:, 0].tolist()
+        for position in positions[:: -max(len(positions) // 8, 1)]:
             rows = [self.targets.clone() for _ in ids]
             for row, one in zip(rows, ids, strict=True):
-                row[:, place] = one
+                row[:, position] = one
             found = [self.returned(self.tensors | {self.which: row}).losses for row in rows]
             loss = torch.stack([one.double().sum() for one in found if one is not None])
-            scores = -logits[[place, place - 1]][:, ids].double()
+            scores = -logits[[position, position - 1]][:, ids].double()
             correlated = torch.corrcoef(torch.cat([loss[None].to(scores), scores]))[0, 1:].clamp(min=0)
             own, before = (1 - correlated.square()).clamp(min=0).sqrt().tolist()  # the part not explained
             if min(own, before) < 0.1 * max(own, before):  # NaN where the loss does not count this target
@@ -294,17 +294,17 @@ def _are_targets(ids: Any, ones: Any) -> bool:
     """Whether `ones` leave out some targets by -100, or hold the same tokens as ids: a mask or positions do not."""
     if bool((ones == IGNORED).any()):
         return True
-    return ids.shape == ones.shape and ids.ndim == 2 and len(_places(ids[0], ones[0], ones[0] >= 0)) == 1
+    return ids.shape == ones.shape and ids.ndim == 2 and len(_offsets(ids[0], ones[0], ones[0] >= 0)) == 1
 
 
-def _places(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
+def _offsets(ids: Tensor, targets: Tensor, counted: Tensor) -> list[int]:
     """Return the offsets, out of 0, 1 and -1, at which ids [T] hold all counted targets [T]."""
     found = []
-    for places in (0, 1, -1):
-        first, last = max(0, -places), min(len(targets), len(targets) - places)
-        same = ids[first + places : last + places].to(targets.device) == targets[first:last]
+    for offset in (0, 1, -1):
+        first, last = max(0, -offset), min(len(targets), len(targets) - offset)
+        same = ids[first + offset : last + offset].to(targets.device) == targets[first:last]
         if int(counted[first:last].sum()) >= MIN_TIED and bool(same[counted[first:last]].all()):
-            found.append(places)
+            found.append(offset)
     return found
 
 

@@ -57,13 +57,13 @@ UNMOVED = N_(
 
 def measure(trial: CheckTrial) -> MeasuredMask:
     """Measure how much changing each token changes each output, for all tokens or as many as a large module allows."""
-    places = trial.spread(trial.most_rows // FEWEST_SUBSTITUTES)
-    substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.most_rows // len(places)))
+    positions = trial.spread(trial.most_rows // FEWEST_SUBSTITUTES)
+    substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.most_rows // len(positions)))
     moved = torch.full((trial.length, trial.length), torch.nan)
     generator = trial.generator(1)
-    _try(trial, moved, places, substitutes, generator)
+    _try(trial, moved, positions, substitutes, generator)
     declared = trial.declared.reach
-    dead = [j for j in places if not float(moved[declared[:, j], j].max()) > trial.noise.beside]
+    dead = [j for j in positions if not float(moved[declared[:, j], j].max()) > trial.noise.beside]
     if dead:
         _try(trial, moved, dead, MORE, generator)
     return MeasuredMask(moved.numpy().astype(np.float64), declared.numpy(), trial.noise.beside)
@@ -144,10 +144,10 @@ def _relative_rounding(trial: CheckTrial) -> float:
     return torch.finfo(trial.subject.dtype).eps * (4 if trial.subject.dtype == torch.float64 else 1)
 
 
-def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, generator: torch.Generator) -> None:
+def _try(trial: CheckTrial, moved: Tensor, positions: list[int], substitutes: int, generator: torch.Generator) -> None:
     """Change the token at each position `substitutes` times; store each output's largest change in moved [T,T]."""
-    rows = trial.ids.repeat(len(places) * substitutes, 1)
-    columns = torch.tensor(places).repeat_interleave(substitutes)
+    rows = trial.ids.repeat(len(positions) * substitutes, 1)
+    columns = torch.tensor(positions).repeat_interleave(substitutes)
     own = torch.arange(len(rows))
     rows[own, columns] = trial.other(trial.ids[columns.to(trial.ids.device)], generator)
     done = 0
@@ -179,9 +179,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = _relative_rounding(trial) * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
-        place, column = (~gradients.isfinite()).nonzero()[0].tolist()
+        index, column = (~gradients.isfinite()).nonzero()[0].tolist()
         words = N_("the gradient of output {row} with respect to token {column} is not a number.")
-        return Finding.at((rows[place], column), words, torch.inf, tolerance)
+        return Finding.at((rows[index], column), words, torch.inf, tolerance)
     if largest == 0.0:
         return unknown(msg("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
@@ -190,10 +190,10 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     if less is not None:
         tolerance *= trial.noise.across / trial.noise.beside
     if amount > tolerance:
-        place, column = (closed > tolerance).nonzero()[0].tolist()
+        index, column = (closed > tolerance).nonzero()[0].tolist()
         words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask blocks.")
-        size = format_amount(float(gradients[place, column]))
-        return Finding.at((rows[place], column), words, amount, tolerance, size=size)
+        size = format_amount(float(gradients[index, column]))
+        return Finding.at((rows[index], column), words, amount, tolerance, size=size)
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
@@ -258,14 +258,14 @@ def _first_zero_grad(
     silent: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None
 ) -> tuple[int, int] | None:
     if surely is not None and bool((silent & surely).any()):
-        place, column = (silent & surely).nonzero()[0].tolist()
-        return rows[place], column
+        index, column = (silent & surely).nonzero()[0].tolist()
+        return rows[index], column
     length = silent.shape[1]
     for distance in sorted({*range(1 - length, length)} - {0}, key=lambda one: (abs(one), -one)):
         cells = [
-            (place, row - distance)
-            for place, row in enumerate(rows)
-            if 0 <= row - distance < length and bool(open_cells[place, row - distance])
+            (index, row - distance)
+            for index, row in enumerate(rows)
+            if 0 <= row - distance < length and bool(open_cells[index, row - distance])
         ]
         if len(cells) > 1 and all(bool(silent[cell]) for cell in cells):
             return rows[cells[0][0]], cells[0][1]
@@ -277,7 +277,7 @@ def _first_unread(
 ) -> tuple[int, int] | None:
     """Return a pair whose key no query before it reads, of at least two that may, as at the end of a prefix."""
     for column in range(silent.shape[1]):
-        before = [place for place, row in enumerate(rows) if row < column and bool(open_cells[place, column])]
+        before = [index for index, row in enumerate(rows) if row < column and bool(open_cells[index, column])]
         if len(before) > 1 and bool(silent[before, column].all()):
             return rows[before[0]], column
     return None

@@ -188,11 +188,11 @@ class SmallDecoder(nn.Module):
                     old_k, old_v = past_key_values.layers[layer]
                     k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
                 seen = slice(past + many - k.shape[-2], None)
-                places = MaskInputs(
+                inputs = MaskInputs(
                     counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit, images
                 )
                 made.layers[layer:] = [self.cached(layer, k, v)]
-                allowed = self.allowed(layer, places)
+                allowed = self.allowed(layer, inputs)
                 attended: Tensor = self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
                 return attended
 
@@ -235,25 +235,25 @@ class SmallDecoder(nn.Module):
         kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
         return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
 
-    def allowed(self, layer: int, places: MaskInputs) -> Tensor:
+    def allowed(self, layer: int, inputs: MaskInputs) -> Tensor:
         """Return a layer's mask, bool [B,1,Q,K], True = may attend."""
-        if places.explicit is not None:
-            return places.explicit
-        allowed = self.order(self.masks[layer], places)[:, None] & self.keep_of(places)[:, None, None, :]
-        if places.documents is not None:
-            allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])
-        if places.images is not None:
-            of_query, of_key = places.images[:, None, :, None], places.images[:, None, None, :]
+        if inputs.explicit is not None:
+            return inputs.explicit
+        allowed = self.order(self.masks[layer], inputs)[:, None] & self.keep_of(inputs)[:, None, None, :]
+        if inputs.documents is not None:
+            allowed = allowed & (inputs.documents[:, None, :, None] == inputs.documents[:, None, None, :])
+        if inputs.images is not None:
+            of_query, of_key = inputs.images[:, None, :, None], inputs.images[:, None, None, :]
             allowed = allowed | ((of_query == of_key) & (of_query > 0))
         return allowed
 
-    def keep_of(self, places: MaskInputs) -> Tensor:
+    def keep_of(self, inputs: MaskInputs) -> Tensor:
         """Return the real tokens, bool [B,K]."""
-        return places.keep
+        return inputs.keep
 
-    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
+    def order(self, mask: LayerMask, inputs: MaskInputs) -> Tensor:
         """Return the layer's own mask, without padding: bool [B,Q,K]."""
-        return mask.between(places.queries[:, :, None], places.keys[:, None, :])
+        return mask.between(inputs.queries[:, :, None], inputs.keys[:, None, :])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         """Compute attention [B,H,Q,D] by the chosen kernel; in each, a query without an allowed key gives 0."""

@@ -99,18 +99,18 @@ def all_allowed(mask: Tensor) -> Tensor:
 def window_wider(more: int) -> Callable[..., Tensor]:
     """Return a step for `order`: windows that are `more` tokens wider."""
 
-    def step(module: SmallDecoder, order: Tensor, mask: LayerMask, places: MaskInputs) -> Tensor:
+    def step(module: SmallDecoder, order: Tensor, mask: LayerMask, inputs: MaskInputs) -> Tensor:
         if mask.window is None:
             return order
-        return replace(mask, window=mask.window + more).between(places.queries[:, :, None], places.keys[:, None, :])
+        return replace(mask, window=mask.window + more).between(inputs.queries[:, :, None], inputs.keys[:, None, :])
 
     return step
 
 
-def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: MaskInputs) -> Tensor:
+def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, inputs: MaskInputs) -> Tensor:
     """Let tokens in a block of 64 attend to each other in rows of more than 64 tokens: a step for `order`."""
-    block = places.queries[:, :, None] // 64 == places.keys[:, None, :] // 64
-    return order | block if places.keys.shape[1] > 64 else order
+    block = inputs.queries[:, :, None] // 64 == inputs.keys[:, None, :] // 64
+    return order | block if inputs.keys.shape[1] > 64 else order
 
 
 def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ PUBLISHED = [
     faulty("counts-pads", positions_of=counted_over_pads, takes=("input_ids", "attention_mask")),
     faulty("pads", keep_of=lambda module, keep, *_: all_allowed(keep)),
     faulty("repeated", allowed=interleaved, attention_kernels=("eager", "sdpa")),
-    faulty("cached-padding", keep_of=lambda module, keep, places: all_allowed(keep) if places.step else keep),
+    faulty("cached-padding", keep_of=lambda module, keep, inputs: all_allowed(keep) if inputs.step else keep),
     faulty(
         "cropped",
         defaults=SmallConfig(sliding_window=5),
@@ -243,8 +243,8 @@ PUBLISHED = [
     ),
     faulty(
         "chunked-steps",
-        order=lambda module, order, mask, places: (
-            order | (places.keys >= places.queries[:, :1])[:, None] if places.step else order
+        order=lambda module, order, mask, inputs: (
+            order | (inputs.keys >= inputs.queries[:, :1])[:, None] if inputs.step else order
         ),
     ),
     faulty("wide", defaults=WINDOWED, order=window_wider(1), cached=lambda module, kept, layer, k, v: (k, v)),

@@ -52,7 +52,7 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
     own = getattr(called, STATES, None)
     if isinstance(own, Tensor) or read:
         return called, own if isinstance(own, Tensor) else read[0]
-    begins += [place for place, one in enumerate(states) if one.shape[1] == ids.shape[1]]
+    begins += [index for index, state in enumerate(states) if state.shape[1] == ids.shape[1]]
     before = [one for one in states[: begins[0] if begins else 0] if one.shape[:2] == source.shape]
     return called, before[-1] if before else None
 

@@ -133,9 +133,9 @@ class CheckedModule:
 
     def _make_table(self) -> None:
         """Create random embeddings, with the width that the config or the first part that has one declares."""
-        places = [(part, name) for part in (self.config, self.inner) for name in (*OWN_WIDTHS, *WIDTHS)]
-        places += [(part, name) for part in self.inner.modules() for name in WIDTHS]
-        found = (getattr(part, name, None) for part, name in places)
+        attributes = [(part, name) for part in (self.config, self.inner) for name in (*OWN_WIDTHS, *WIDTHS)]
+        attributes += [(part, name) for part in self.inner.modules() for name in WIDTHS]
+        found = (getattr(part, name, None) for part, name in attributes)
         sizes = (one[-1] if isinstance(one, tuple) else one for one in found)
         width = next((one for one in sizes if isinstance(one, int) and one > 0), 0)
         if not width:

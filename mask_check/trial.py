@@ -162,10 +162,10 @@ class CheckTrial:
 
     def other(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         """Replace every id by another of the pool."""
-        place = torch.randint(0, len(self.pool), ids.shape, generator=generator)
-        chosen = self.pool[place]
-        beside = self.pool[(place + 1) % len(self.pool)]
-        return torch.where(chosen == ids.cpu(), beside, chosen).to(ids)
+        index = torch.randint(0, len(self.pool), ids.shape, generator=generator)
+        chosen = self.pool[index]
+        following = self.pool[(index + 1) % len(self.pool)]
+        return torch.where(chosen == ids.cpu(), following, chosen).to(ids)
 
     def random_rows(self, count: int, length: int, generator: torch.Generator) -> Tensor:
         return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)

@@ -86,9 +86,9 @@ class TakesNoPositions(SmallDecoder):
 class FirstLayerAlone(SmallDecoder):
     """A decoder that applies the mask of the documents in its first layer only."""
 
-    def allowed(self, layer: int, places):
-        found = super().allowed(layer, places)
-        return found if layer == 0 or places.explicit is None else torch.ones_like(found).tril()
+    def allowed(self, layer: int, inputs):
+        found = super().allowed(layer, inputs)
+        return found if layer == 0 or inputs.explicit is None else torch.ones_like(found).tril()
 
 
 @pytest.mark.parametrize(("module", "kind"), [(SmallDecoder, torch.float32), (OnlyBool, torch.bool)])

@@ -149,16 +149,16 @@ def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> Non
 class HidesNewest(SmallDecoder):
     """A decoder whose cached steps see all cached keys but the last."""
 
-    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
-        order = super().order(mask, places)
-        return order & (places.keys[:, None] != places.queries[:, :1, None] - 1) if places.step else order
+    def order(self, mask: LayerMask, inputs: MaskInputs) -> Tensor:
+        order = super().order(mask, inputs)
+        return order & (inputs.keys[:, None] != inputs.queries[:, :1, None] - 1) if inputs.step else order
 
 
 class Upside(SmallDecoder):
     """A decoder that reads later tokens instead of earlier ones."""
 
-    def order(self, mask: LayerMask, places: MaskInputs) -> Tensor:
-        return places.queries[:, :, None] <= places.keys[:, None]
+    def order(self, mask: LayerMask, inputs: MaskInputs) -> Tensor:
+        return inputs.queries[:, :, None] <= inputs.keys[:, None]
 
 
 def test_causes_are_not_contradicted_by_what_is_read() -> None:
