@@ -234,7 +234,7 @@ def _picture(case: QuestionCase) -> Answer:
     layer, row, head = case.asked.layer, case.asked.row, case.asked.head
     cells = case.allowed()
     made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
-    right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
+    right = frozenset(index for index, allowed in enumerate(made) if np.array_equal(allowed, cells))
     if not right or len(right) == len(made):
         raise ValueError(msg("expected masks of which at least one made the picture and at least one did not"))
     why = {"masks": case.masks_on(case.trace.spec), "blocked": int((~cells).sum()), "total": cells.size}
@@ -317,7 +317,7 @@ def _becomes(case: QuestionCase) -> Answer:
     leaked = np.where(steps.allowed | nan, 0, steps.weights)
     blocked = int(leaked.argmax())
     holds = (steps.total < 0.995, bool(leaked.any()), nan, not steps.weights.any())
-    right = frozenset(place for place, one in enumerate(holds, 1) if one) or frozenset([0])
+    right = frozenset(index for index, one in enumerate(holds, 1) if one) or frozenset([0])
     weights = tuple(Statement("{one:decimal}", {"one": float(one)}) for one in steps.weights)
     exact = f"{sum(round(float(one), 2) for one in steps.weights):.2f}" == f"{steps.total:.2f}"
     values = {"weights": weights, "equals": "=" if exact else "≈", "total": steps.total}  # as they are printed

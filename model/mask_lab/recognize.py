@@ -148,10 +148,10 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
     if queries == keys:
         yield allowed.T, 0, msg("It is transposed: its rows are keys and its columns queries.")
     else:
-        place = {"queries": queries, "keys": keys, "position": keys - queries}
+        sizes = {"queries": queries, "keys": keys, "position": keys - queries}
         yield allowed, queries - keys, msg(
             "It is aligned at the top left. With {queries} queries and {keys} keys, the first query is at position "
-            "{position}: align it at the bottom right.", **place
+            "{position}: align it at the bottom right.", **sizes
         )  # fmt: skip
     yield ~allowed, 0, msg("It is inverted: it allows what should be blocked, and blocks what should be allowed.")
     yield allowed, -1, msg("It is off by one: each token has the row of the token before it.")
@@ -197,10 +197,10 @@ def _needed(
         free = np.logical_or.reduce([free, *(opening[one] for one in some if one in opening)])
         return bool(((free & within) == allowed).all())
 
-    kinds, place = [*opening, *blocking], [*KINDS].index
+    kinds, rank = [*opening, *blocking], [*KINDS].index
     if not fits(kinds):
         return None
-    for one in sorted(kinds, key=lambda one: (order[0] * place(one[0]), order[1] * one[1])):
+    for one in sorted(kinds, key=lambda one: (order[0] * rank(one[0]), order[1] * one[1])):
         rest = [other for other in kinds if other != one]
         kinds = rest if fits(rest) else kinds
     if len({name for name, _ in kinds}) < len(kinds):
@@ -209,7 +209,7 @@ def _needed(
         rest = [one for one in kinds if one[0] != name]
         smaller = sorted(one for one in blocking if one[0] == name and one[1] <= size)
         kinds = [*rest, next(one for one in smaller if fits([*rest, one]))]
-    return tuple(sorted(kinds, key=lambda one: place(one[0])))
+    return tuple(sorted(kinds, key=lambda one: rank(one[0])))
 
 
 def _opened_within(allowed: np.ndarray) -> Reading | None:
