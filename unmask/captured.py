@@ -73,7 +73,7 @@ def capture(
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
-    if len(inputs) == 1 and isinstance(inputs[0], list) and all(isinstance(one, Integral) for one in inputs[0]):
+    if len(inputs) == 1 and isinstance(inputs[0], list) and all(isinstance(number, Integral) for number in inputs[0]):
         inputs = (torch.tensor(inputs, dtype=torch.long),)
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for a whole layer makes no such call
@@ -114,29 +114,29 @@ def from_transformer_lens(
     Cells whose score is not finite or below -1e4 are blocked; without scores, later tokens if all their weights are 0.
     tokens: a label for each position, as model.to_str_tokens. Raises ValueError for a cache without patterns.
     """
-    found = [PATTERN.fullmatch(name) for name in getattr(cache, "keys", tuple)() if isinstance(name, str)]
-    layers = sorted(int(one[1]) for one in found if one)
+    matches = [PATTERN.fullmatch(name) for name in getattr(cache, "keys", tuple)() if isinstance(name, str)]
+    layers = sorted(int(match[1]) for match in matches if match)
     if not layers:
         raise ValueError("expected blocks.N.attn.hook_pattern of each layer in the cache, found none")
 
-    def of(layer: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+    def arrays(layer: int, names: Sequence[str]) -> dict[str, np.ndarray]:
         full = {name: f"blocks.{layer}.attn.hook_{name}" for name in names}
-        return {name: _array(one, cache[one], row) for name, one in full.items() if one in cache}
+        return {name: _array(hook, cache[hook], row) for name, hook in full.items() if hook in cache}
 
-    each = [of(layer, ("pattern", "attn_scores")) for layer in layers]
-    shapes = {one["pattern"].shape for one in each}
+    parts = [arrays(layer, ("pattern", "attn_scores")) for layer in layers]
+    shapes = {part["pattern"].shape for part in parts}
     if len(shapes) > 1:
         raise ValueError(f"expected one shape [H,Q,K] for the patterns of all layers, got {sorted(shapes)}")
-    weights = np.stack([one["pattern"] for one in each])
+    weights = np.stack([part["pattern"] for part in parts])
     expect_weights([torch.from_numpy(weights)])
     _expect_room(weights.size)
-    scores = np.stack([one["attn_scores"] for one in each]) if all("attn_scores" in one for one in each) else None
+    scores = np.stack([part["attn_scores"] for part in parts]) if all("attn_scores" in part for part in parts) else None
     later = np.triu(np.ones(weights.shape[2:], bool), 1)
     if scores is not None:
         closed = ~np.isfinite(scores) | (scores < NEVER)
     else:
         closed = np.broadcast_to(later & (not weights[..., later].any()), weights.shape)
-    qkv = [{name: some.swapaxes(0, 1) for name, some in of(layer, "qkv").items()} for layer in layers]
+    qkv = [{name: array.swapaxes(0, 1) for name, array in arrays(layer, "qkv").items()} for layer in layers]
     queries, keys = _labels(tokens, weights.shape[2:])
     numbers = layers if layers != list(range(len(layers))) else ()
     about: dict[str, Any] = {"across": len(queries) != len(keys), "numbers": numbers, "scores": scores, "qkv": qkv}
@@ -181,55 +181,55 @@ class _Calls(TorchFunctionMode):
         rows = rows or (1,) * (own - 2)  # [H,T,D] -> [1,H,T,D]
         given |= {name: given[name].expand(*rows, *given[name].shape[-own:]) for name in ARGUMENTS[:3]}
         self.rows = max(self.rows, len(given["query"]) if given["query"].ndim == 3 else 1)
-        q, k, v = (_of_row(given[name], self._row).float() for name in ARGUMENTS[:3])
+        q, k, v = (_select_row(given[name], self._row).float() for name in ARGUMENTS[:3])
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)
         allowed, bias = _allowed(given, self._row)
         with torch.autocast("cpu", enabled=False):  # the module's own autocast would round these to bfloat16
             stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
         arrays = {"weights": stages.weights, "scores": stages.scaled, "closed": ~allowed, "q": q, "k": k, "v": v}
-        self.found.append({name: some.numpy() for name, some in arrays.items()})
+        self.found.append({name: array.numpy() for name, array in arrays.items()})
 
 
 def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     """Return which cells [H,Q,K] are allowed, and what is added to their scores."""
     full, mask = (*given["query"].shape[:-1], given["key"].shape[-2]), given.get("attn_mask")
     open_cells = torch.ones(full[-2:], dtype=torch.bool)
-    allowed = _of_row((open_cells.tril() if given.get("is_causal") else open_cells).expand(full), row)
+    allowed = _select_row((open_cells.tril() if given.get("is_causal") else open_cells).expand(full), row)
     if mask is None:
         return allowed, None
     if isinstance(mask, CausalBias):  # which holds no numbers
         mask = open_cells.tril(full[-1] - full[-2] if mask.variant == CausalVariant.LOWER_RIGHT else 0)
-    mask = _of_row(mask.expand(full), row)
+    mask = _select_row(mask.expand(full), row)
     if mask.dtype == torch.bool:
         return allowed & mask, None
     seen = allowed & (mask > NEVER)
     none = ~seen.any(-1, keepdim=True)  # a query whose every key has -1e9 or so attends to them all
-    most = mask.masked_fill(~allowed, -math.inf).amax(-1, keepdim=True)
-    allowed = seen | (none & allowed & (mask > -math.inf) & (mask - most > NEVER))
+    largest = mask.masked_fill(~allowed, -math.inf).amax(-1, keepdim=True)
+    allowed = seen | (none & allowed & (mask > -math.inf) & (mask - largest > NEVER))
     if mask.dtype == torch.float64:  # scores are not lost beside -1e9 in it, but beside -1e300
-        mask = mask - most.masked_fill(~none | (most < LOST), 0)
+        mask = mask - largest.masked_fill(~none | (largest < LOST), 0)
         mask = mask.clamp(min=torch.finfo(torch.float32).min)
     bias = mask.float().masked_fill(~allowed, 0)
     return allowed, bias if bias.any() else None
 
 
-def _of_row(some: Tensor, row: int) -> Tensor:
+def _select_row(tensor: Tensor, row: int) -> Tensor:
     """Select a row, on the CPU: [B,H,Q,D] -> [H,Q,D]; [B,Q,D], of one head, and [Q,D] -> [1,Q,D]."""
-    some = some.detach().cpu()
-    if some.ndim == 2:
-        return some[None]
-    rows = some.flatten(0, -4) if some.ndim > 4 else some
-    one = rows[index("row", row, len(rows))]
-    return one if one.ndim == 3 else one[None]
+    tensor = tensor.detach().cpu()
+    if tensor.ndim == 2:
+        return tensor[None]
+    rows = tensor.flatten(0, -4) if tensor.ndim > 4 else tensor
+    selected = rows[index("row", row, len(rows))]
+    return selected if selected.ndim == 3 else selected[None]
 
 
-def _array(name: str, some: Any, row: int) -> np.ndarray:
+def _array(name: str, values: Any, row: int) -> np.ndarray:
     """Return one row of a tensor [B,..] of four axes, or the whole of one of three, as float32."""
-    if getattr(some, "ndim", None) not in (3, 4):
-        got = list(some.shape) if hasattr(some, "ndim") else type(some).__name__
+    if getattr(values, "ndim", None) not in (3, 4):
+        got = list(values.shape) if hasattr(values, "ndim") else type(values).__name__
         raise ValueError(f"expected {name} of three axes, or four with rows, got {got}")
-    tensor = torch.as_tensor(some).detach().float().cpu()
+    tensor = torch.as_tensor(values).detach().float().cpu()
     return (tensor[index("row", row, len(tensor))] if tensor.ndim == 4 else tensor).numpy()
 
 

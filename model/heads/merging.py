@@ -176,8 +176,8 @@ def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.n
 def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Merge weights, float32 [.., Q,K] -> [.., R,C]. A query without any weight is left out of its group's mean."""
     sums = np.add.reduceat(weights, columns, axis=-1)
-    looking = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
-    return np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
+    attending = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
+    return np.add.reduceat(sums, rows, axis=-2) / np.maximum(attending, 1)[..., None]
 
 
 def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
@@ -211,21 +211,21 @@ def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "s
     """Merge some queries of a view into one row, the mean or the sum of theirs (its weights go up to the number of
     queries). queries: positions. Raises ValueError for no query, one that does not exist, and another `how`."""
     first, end = view.first, view.first + len(view.queries)
-    some = sorted({one - first for one in whole_numbers("queries as positions", queries)})  # not shown
-    if not some or not 0 <= some[0] <= some[-1] < end - first or how not in ("mean", "sum"):
+    rows = sorted({query - first for query in whole_numbers("queries as positions", queries)})  # not shown
+    if not rows or not 0 <= rows[0] <= rows[-1] < end - first or how not in ("mean", "sum"):
         wanted = f"queries from {first} to {end - 1} and mean or sum"  # not shown
         raise ValueError(f"expected {wanted}, got {queries!r:.60}, {how}")  # not shown
     taken = replace(
         view,
-        weights=view.weights[some],
-        scaled=view.scaled[some],
-        blocked={name: mask[some] for name, mask in view.blocked.items()},
-        queries=[view.queries[query] for query in some],
-        first=first + some[0],
+        weights=view.weights[rows],
+        scaled=view.scaled[rows],
+        blocked={name: mask[rows] for name, mask in view.blocked.items()},
+        queries=[view.queries[query] for query in rows],
+        first=first + rows[0],
     )
-    one = merged(taken, np.array([0]), np.arange(len(view.keys)))
-    looking = int(taken.weights.any(1).sum())
-    return replace(one, weights=one.weights * looking) if how == "sum" else one
+    row = merged(taken, np.array([0]), np.arange(len(view.keys)))
+    attending = int(taken.weights.any(1).sum())
+    return replace(row, weights=row.weights * attending) if how == "sum" else row
 
 
 class MergedBlocks:
@@ -247,11 +247,11 @@ class MergedBlocks:
         self._held.append(weights.cpu().numpy())
         rows, columns = self._groups
         last = int(np.searchsorted(self._ends, queries.stop, side="right"))
-        some = slice(self._first, last)
+        complete = slice(self._first, last)
         if last == self._first:
-            return some, weights.new_zeros(len(weights), 0, len(columns))
+            return complete, weights.new_zeros(len(weights), 0, len(columns))
         held, begin = np.concatenate(self._held, axis=1), int(rows[self._first])
         end = int(self._ends[last - 1])
-        found = merged_weights(held[:, : end - begin], rows[some] - begin, columns)
+        found = merged_weights(held[:, : end - begin], rows[complete] - begin, columns)
         self._held, self._first = [held[:, end - begin :]], last
-        return some, torch.from_numpy(found)
+        return complete, torch.from_numpy(found)
