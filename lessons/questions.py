@@ -198,14 +198,14 @@ def _row(case: QuestionCase) -> Answer:
     if one.shape != other.shape:
         sizes = {"one": one.shape[1], "other": other.shape[1]}
         raise ValueError(msg("expected two runs with the same number of tokens, got {one} and {other}", **sizes))
-    most = float(np.abs(one[query] - other[query]).max())
-    right = int(most < SAME)
+    change = float(np.abs(one[query] - other[query]).max())
+    right = int(change < SAME)
     why = (
         N_("They change: one weight in the row of {query} changes by {most:weight}."),
         N_("They do not: no weight in the row of {query} changes by more than 0.00001."),
     )
     choices = [N_("Some of them change."), N_("None of them changes.")]
-    values = {"query": case.token(query), "most": most}
+    values = {"query": case.token(query), "most": change}
     return one_of(map(Statement, choices), right, Statement(why[right], values))
 
 
@@ -268,7 +268,7 @@ def _which_head(case: QuestionCase) -> Answer:
     if (shares < shares.flat[best]).sum() < size - 1:  # NaN where a head cannot follow it
         raise ValueError(msg("expected a text on which one head follows the pattern more than every other"))
     offered = sorted({(best + turn * (size // MAX_CHOICES) + turn) % size for turn in range(MAX_CHOICES)})
-    names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
+    names = [case.head_name(*divmod(index, shares.shape[1])) for index in offered]
     right = offered.index(best)
     why = Statement(PATTERNS[case.asked.pattern], {"head": names[right], "share": float(shares.flat[best])})
     return one_of([Statement("{head}", {"head": name}) for name in names], right, why)
@@ -337,8 +337,8 @@ def _earlier(case: QuestionCase) -> Answer:
     """Answer which score rises first, by RISE: that of the previous-token head or that of the induction head."""
     steps, scores = _series(case)
     previous, induction = (
-        next((step for step, one in zip(steps, some, strict=True) if one > some[0] + RISE), None)
-        for some in ([one.previous for one in scores], [one.induction for one in scores])
+        next((step for step, value in zip(steps, values, strict=True) if value > values[0] + RISE), None)
+        for values in ([score.previous for score in scores], [score.induction for score in scores])
     )
     if previous is None or induction is None:
         raise ValueError(msg("expected masks under which both scores rise by {least} in the training", least=RISE))
@@ -352,7 +352,7 @@ def _earlier(case: QuestionCase) -> Answer:
 def _steepest(case: QuestionCase) -> Answer:
     """Answer in which quarter of the series the loss falls fastest, from one training step to the next."""
     steps, scores = _series(case)
-    losses = [one.loss for one in scores]
+    losses = [score.loss for score in scores]
     begin = int(np.argmin(np.diff(losses) / np.diff(steps)))
     ends = np.linspace(0, len(steps) - 1, MAX_CHOICES + 1).astype(int).tolist()
     parts = [{"one": steps[first], "other": steps[last]} for first, last in pairwise(ends)]

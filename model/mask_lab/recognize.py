@@ -127,10 +127,10 @@ def _read(allowed: np.ndarray) -> Reading:
         if found and (found.kinds or found.parts):
             exact.append(replace(found, fault=fault))
     if exact:
-        return min(exact, key=lambda one: len(one.kinds))
+        return min(exact, key=lambda reading: len(reading.kinds))
     nearest = _nearest(allowed)
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
-    best = min(others, key=lambda one: one.cells)
+    best = min(others, key=lambda reading: reading.cells)
     return best if MISTAKE_RATIO * best.cells < nearest.cells else nearest
 
 
@@ -182,7 +182,7 @@ def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.n
         sets.append((blocking, opening))
     orders = product((-1, 1), (1, -1))
     every = (_needed(allowed, *some, within, order) for order in orders for some in sets)
-    kinds = next((one for one in every if one is not None), None)
+    kinds = next((needed for needed in every if needed is not None), None)
     return None if kinds is None else Reading(kinds)
 
 
@@ -297,7 +297,7 @@ def _documents(allowed: np.ndarray) -> Reading | None:
         inside = allowed & (at >= shared)
         last_before = np.maximum.accumulate(np.where(inside, at, -1).max(axis=1))  # the last key that they see
         first_after = np.minimum.accumulate(np.where(inside, at, keys).min(axis=1)[::-1])[::-1]
-        borders = [one for one in range(shared + 1, keys) if last_before[one - 1] < one <= first_after[one]]
+        borders = [key for key in range(shared + 1, keys) if last_before[key - 1] < key <= first_after[key]]
         parts = tuple(end - start for start, end in pairwise([0, *borders, keys]))
         if borders and (found := _exact(allowed, within=_same_part(parts, shared))):
             return replace(found, parts=parts, shared=shared)
@@ -395,5 +395,5 @@ def _empty(found: "NamedMask") -> str:
     ) if rows else ""  # fmt: skip
 
 
-def _listed(words: list[str]) -> str:
-    return msg_list([*words[:MAX_LISTED], "…"] if len(words) > MAX_LISTED else words)
+def _listed(items: list[str]) -> str:
+    return msg_list([*items[:MAX_LISTED], "…"] if len(items) > MAX_LISTED else items)
