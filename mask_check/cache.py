@@ -13,7 +13,7 @@ from torch import Tensor
 from i18n import N_, msg, msg_list
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
-from mask_check.subject import apart, logits_in
+from mask_check.subject import logits_in, max_difference
 from mask_check.trial import CheckTrial
 from model.blocks import positions_of
 from model.errors import first_line
@@ -56,13 +56,13 @@ def judge(trial: CheckTrial) -> Finding:
         msg("in a static cache"): lambda: _in_static(trial, [prompt, *[1] * (trial.length - prompt)]),
         msg("after left padding"): lambda: _after_left_padding(trial, prompt),
     }
-    finding, gone, _, failed = _compare_ways(trial, ways, STEPPED)
+    finding, same, _, failed = _compare_ways(trial, ways, STEPPED)
     if finding.verdict == BROKEN:
         plain = trial.declared.exact and not has_state(subject.config)
         return finding.because(_cause(trial) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
-    return replace(finding, words=msg("{ways}: the same as one forward pass.", ways=msg_list(gone)))
+    return replace(finding, words=msg("{ways}: the same as one forward pass.", ways=msg_list(same)))
 
 
 def judge_reuse(trial: CheckTrial) -> Finding:
@@ -82,20 +82,20 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     rest, of_row = [2, trial.length - 2 - prompt], trial.alone[prompt:]
 
     def cut_back() -> Pairs:
-        _, kept = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
-        theirs = type(kept).__module__.startswith("transformers.")
-        _change(kept, "crop", prompt - drafted if theirs else prompt)  # transformers' take minus the number to remove
-        return [(_read(trial, row[None], rest, kept, prompt)[0][0], of_row)]
+        _, cache = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
+        theirs = type(cache).__module__.startswith("transformers.")
+        _change(cache, "crop", prompt - drafted if theirs else prompt)  # transformers' take minus the number to remove
+        return [(_read(trial, row[None], rest, cache, prompt)[0][0], of_row)]
 
     def reordered() -> Pairs:
-        _, kept = _read(trial, torch.stack([row, other])[:, :prompt], [prompt])
-        _change(kept, "reorder_cache", torch.tensor([1, 0], device=row.device))
-        found, _ = _read(trial, torch.stack([other, row]), [trial.length - prompt], kept, prompt)
+        _, cache = _read(trial, torch.stack([row, other])[:, :prompt], [prompt])
+        _change(cache, "reorder_cache", torch.tensor([1, 0], device=row.device))
+        found, _ = _read(trial, torch.stack([other, row]), [trial.length - prompt], cache, prompt)
         return list(zip(found, (of_other, of_row), strict=True))
 
     def shared() -> Pairs:
-        _, kept = _read(trial, row[None, :prompt], [prompt])
-        found = [_read(trial, ids[None], rest, copy.deepcopy(kept), prompt)[0][0] for ids in (mixed, row)]
+        _, cache = _read(trial, row[None, :prompt], [prompt])
+        found = [_read(trial, ids[None], rest, copy.deepcopy(cache), prompt)[0][0] for ids in (mixed, row)]
         return list(zip(found, (of_mixed, of_row), strict=True))
 
     ways: Ways = {
@@ -106,16 +106,16 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     if trial.subject.is_pretrained_model:
         sizes = _chunks(trial.length, (2, 3, prompt, 1, trial.length))
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
-    finding, gone, missing, failed = _compare_ways(trial, ways, REUSED)
+    finding, same, missing, failed = _compare_ways(trial, ways, REUSED)
     if finding.verdict == BROKEN:
         return finding
     if failed:
         words = msg("a cache {way}: the next call raised {error}.", way=failed[0][0], error=failed[0][1])
         return Finding(BROKEN, words, torch.inf, trial.tolerance)
     refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
-    if not gone:
+    if not same:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
-    found = replace(finding, words=msg("a cache {ways}: the same as one forward pass.", ways=msg_list(gone)))
+    found = replace(finding, words=msg("a cache {ways}: the same as one forward pass.", ways=msg_list(same)))
     return found.because(msg("Not offered: {ways}.", ways=refused) if missing else "")
 
 
@@ -128,7 +128,7 @@ def judge_last(trial: CheckTrial) -> Finding:
     if not subject.takes("logits_to_keep"):
         return skipped(msg("its forward takes no argument named logits_to_keep."))
     ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.row_by_row else 2]
-    whole, most = subject.outputs(ids), 0.0
+    whole, max_change = subject.outputs(ids), 0.0
     for count in (1, min(3, ids.shape[1])):
         with torch.no_grad():
             found = logits_in(subject.call(ids, logits_to_keep=count), ids[:, -count:])
@@ -136,11 +136,11 @@ def judge_last(trial: CheckTrial) -> Finding:
             got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             words = msg("logits_to_keep={count} gives {got} instead of the last {count} logits.", count=count, got=got)
             return Finding(BROKEN, words)
-        most = max(most, float(apart(found.to(whole.dtype), whole[:, -count:]).max()))
-        if most > trial.tolerance:
+        max_change = max(max_change, float(max_difference(found.to(whole.dtype), whole[:, -count:]).max()))
+        if max_change > trial.tolerance:
             words = msg("logits_to_keep={count} gives other logits than the last {count} of all.", count=count)
-            return Finding(BROKEN, words, most, trial.tolerance)
-    return trial.finding(most, broken="", kept=msg("logits_to_keep gives the last logits."))
+            return Finding(BROKEN, words, max_change, trial.tolerance)
+    return trial.finding(max_change, broken="", obeyed=msg("logits_to_keep gives the last logits."))
 
 
 def _compare_ways(
@@ -148,7 +148,7 @@ def _compare_ways(
 ) -> tuple[Finding, list[str], list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the finding of the first way whose outputs differ, or of all; the ways tried; and, with a reason each,
     those not offered and those that failed. differs: a sentence with {way}, {where} and {amount}."""
-    most, gone = 0.0, list[str]()
+    max_change, same = 0.0, list[str]()
     refused, failed = list[tuple[str, str]](), list[tuple[str, str]]()
     for way, run in ways.items():
         try:
@@ -162,10 +162,10 @@ def _compare_ways(
             difference = trial.difference(found, wanted[: len(found)])
             if difference.amount > trial.tolerance:
                 words = msg(differs, way=way, **difference.values)
-                return Finding(BROKEN, words, difference.amount, trial.tolerance), gone, refused, failed
-            most = max(most, difference.amount)
-        gone += [way] if pairs else []
-    return Finding(OBEYS, "", most, trial.tolerance), gone, refused, failed
+                return Finding(BROKEN, words, difference.amount, trial.tolerance), same, refused, failed
+            max_change = max(max_change, difference.amount)
+        same += [way] if pairs else []
+    return Finding(OBEYS, "", max_change, trial.tolerance), same, refused, failed
 
 
 def _change(cache: Any, method: str, *given: Any) -> None:
@@ -182,7 +182,7 @@ def _cause(trial: CheckTrial) -> str:
     hidden = slice(min(2, prompt - 1), prompt)
     other[hidden] = trial.other(trial.ids, trial.generator(17))[hidden]
     rows = [_read(trial, ids[None], [prompt, 2])[0][0, prompt:] for ids in (trial.ids, other)]
-    if float(apart(*rows).max()) > trial.tolerance:
+    if float(max_difference(*rows).max()) > trial.tolerance:
         return ""
     return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or restarts.")
 
@@ -257,8 +257,8 @@ def _find_cache(step: Any, plain: Any) -> Any:
     """Return the part of a returned tuple that is its cache: without it, the tuple has the structure of one returned
     without a cache. None if several parts fit."""
     without = _kind([one for one in (plain if type(plain) in (tuple, list) else [plain]) if one is not None])
-    parts = [one for one in step if one is not None]
-    found = [one for index, one in enumerate(parts) if _kind(parts[:index] + parts[index + 1 :]) == without]
+    parts = [part for part in step if part is not None]
+    found = [part for index, part in enumerate(parts) if _kind(parts[:index] + parts[index + 1 :]) == without]
     return found[0] if len(found) == 1 else None
 
 
@@ -266,7 +266,7 @@ def _kind(some: Any) -> Any:
     """Return the structure of what a forward returned, with each tensor as its number of axes."""
     if isinstance(some, Tensor):
         return some.ndim
-    return [_kind(one) for one in some] if isinstance(some, tuple | list) else type(some)
+    return [_kind(part) for part in some] if isinstance(some, tuple | list) else type(some)
 
 
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:

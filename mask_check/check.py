@@ -80,29 +80,29 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     progress: Progress | None = None,
-    **asked_for: Any,
+    **options: Any,
 ) -> CheckReport:
     """Measure which tokens influence which outputs of a module, and compare that with the masks that it declares.
 
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
     returns logits [B,T,V] or something with .logits. ids [T]: its input; by default random ids. pieces: a label for
     each position. seconds: the time limit of the whole check. progress: called before each forward; what it raises, if
-    not an Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
+    not an Exception, ends the check. options: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
 
     The module is left as it was. Raises CannotCheck if it cannot be called, or its outputs are not finite.
     """
     started = time.monotonic()
     check_seconds(seconds)
-    asked = CheckOptions(**asked_for)
-    if asked.packing not in (None, "position_ids"):
-        raise CannotCheck(f"expected packing None or 'position_ids', got {asked.packing!r:.40}")  # not shown
+    chosen = CheckOptions(**options)
+    if chosen.packing not in (None, "position_ids"):
+        raise CannotCheck(f"expected packing None or 'position_ids', got {chosen.packing!r:.40}")  # not shown
     subject = CheckedModule(module, seconds=seconds)
     threads = machine.one_thread() if subject.parameters < machine.SMALL_MODEL_PARAMETERS else nullcontext()
     # gradients are needed, whatever modes the caller has set
     with restoring_module(module), threads, torch.inference_mode(False), torch.enable_grad():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
-        trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
+        trial = prepare(subject, ids, options=chosen, length=length, seed=seed)
         for law, judge in JUDGES.items():
             subject.before_forward = partial(report, LAWS[law], (1 + len(trial.found)) / (1 + len(JUDGES)))
             trial.found[law] = _timed(law, partial(judge, trial), trial)
@@ -129,7 +129,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     wide = max((layer.window or layer.chunk or 0 for layer in trial.declared.masks), default=0)
     more = N_("rows of more than {longest:,} tokens: use --tokens {needed} or more.")
     words = msg(more, longest=longest, needed=longest + 1)
-    more_asked = trial.refused or (trial.asked.tokens or 0) > longest  # refused, as the finding says
+    more_asked = trial.refused or (trial.options.tokens or 0) > longest  # refused, as the finding says
     leaks = trial.mask is not None and bool(trial.mask.leaks.any())
     short = leaks or trial.given_as_cells  # if so, no longer row is tried
     found = [(LAWS["length"], words)] if longest < context and not more_asked and not short else []
@@ -137,7 +137,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         needed = min(wide + 8, context)
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=needed)
         found.append((LAWS["length"], words))
-    if trial.longer and trial.found["length"].verdict != BROKEN and not trial.asked.thorough:
+    if trial.longer and trial.found["length"].verdict != BROKEN and not trial.options.thorough:
         words = msg("leaks in a longer row between tokens that no position tried separates: use --thorough.")
         found.append((LAWS["length"], words))
     if trial.subject.is_pretrained_model:
@@ -147,7 +147,7 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
         if predicted not in (None, trial.alone.shape[-1]) and not is_language_model(type(trial.subject.inner).__name__):
             words = msg("It has no language-model head: its last hidden states are compared, not logits.")
             found.append((LAWS[DECISIVE], words))
-        if trial.subject.has_known_kernel and not trial.asked.kernels:
+        if trial.subject.has_known_kernel and not trial.options.kernels:
             found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
 

@@ -97,7 +97,7 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     or one for each. Raises CannotCheck for more or fewer names than the configuration has layers.
     """
     if isinstance(mask, str) and "," in mask:
-        mask = [one.strip() for one in mask.split(",")]
+        mask = [name.strip() for name in mask.split(",")]
     if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), msg("a mask given by hand"))
     if isinstance(mask, str):
@@ -107,11 +107,11 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
             return replace(found, words=msg(ONE_LAYER, mask=found.words), masks=())
         return found
     if isinstance(mask, Sequence) and mask:
-        if all(isinstance(one, str) for one in mask):
+        if all(isinstance(name, str) for name in mask):
             if (count := _count(config, kind)) not in (None, len(mask)):
                 raise CannotCheck(f"expected a mask for each of {count} layers, got {len(mask)}")  # not shown
-            return _declared([_parsed(str(one)) for one in mask], length)
-        return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
+            return _declared([_parsed(str(name)) for name in mask], length)
+        return Declared(tuple(_square(layer, length) for layer in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
     layers = layers_of(config, kind)
@@ -141,18 +141,18 @@ def _layers_of(config: Any, kind: str | None, count: int | None) -> list[LayerMa
     prefix = getattr(config, "prefix_length", None) or 0
     types = getattr(config, "layer_types", None)
     if types is None and getattr(config, "attention_layers", None) is not None:  # gpt_neo
-        types = ["sliding" if one == "local" else "full" for one in config.attention_layers]
+        types = ["sliding" if name == "local" else "full" for name in config.attention_layers]
         window = config.window_size
     if types is None:
         return [LayerMask(causal, window, chunk, prefix)] * (count or 1)
     return [
         LayerMask(
-            causal and not str(one).startswith("bidirectional"),
-            window if "sliding" in str(one) else None,
-            chunk if "chunked" in str(one) else None,
+            causal and not str(name).startswith("bidirectional"),
+            window if "sliding" in str(name) else None,
+            chunk if "chunked" in str(name) else None,
             prefix,
         )
-        for one in types
+        for name in types
     ]
 
 
@@ -168,7 +168,7 @@ def farthest(layers: Sequence[LayerMask]) -> int | None:
 def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
     kinds = list(dict.fromkeys(layers))
     of_all = N_("{some} of {all} layers {mask}")
-    several = [msg(of_all, some=layers.count(one), all=len(layers), mask=one.words) for one in kinds]
+    several = [msg(of_all, some=layers.count(layer), all=len(layers), mask=layer.words) for layer in kinds]
     words = kinds[0].words if len(kinds) == 1 else msg_list(several, N_("; "))
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
@@ -211,17 +211,17 @@ def cause_of(
     ahead = [token - output for output, token in pairs]
     if not ahead:
         return ""
-    short, leaks, most = not tried, {*pairs}, max(ahead)
+    short, leaks, max_ahead = not tried, {*pairs}, max(ahead)
     closed = (~declared.reach).triu(1).nonzero().tolist()
     later = {(output, token) for output, token in closed if short or token in tried}
 
     def nearly_all(expected: set[tuple[int, int]]) -> bool:
         return bool(expected) and len(expected - leaks) <= MAX_MISSING * len(expected)
 
-    band = {(output, token) for output, token in later if token - output <= most}
+    band = {(output, token) for output, token in later if token - output <= max_ahead}
     ends = leaks & later == band < later  # exactly the pairs beyond a distance do not leak: not because of rounding
     to_the_end = not ends and (short or length - 1 in tried)  # else the tokens tried may lie within one block
-    but_first = {one for one in later if one[0]}
+    but_first = {pair for pair in later if pair[0]}
     if length > 3 and to_the_end and earlier_read and leaks <= but_first < later and nearly_all(but_first):
         return msg(
             "All outputs but the first read all later tokens. Likely cause: a causal mask after an operation over the "
@@ -244,25 +244,25 @@ def cause_of(
             "Output 0 reads all later tokens, and no other output reads a later one. Likely cause: every key of its "
             "row is blocked, its own too (diagonal=0 in torch.triu), with a finite value: its softmax is uniform."
         )
-    diagonal = all(len(set(one)) > 1 for one in zip(*pairs, strict=True))  # several outputs, and several tokens
+    diagonal = all(len(set(axis)) > 1 for axis in zip(*pairs, strict=True))  # several outputs, and several tokens
     nearest = {(token - 1, token) for token in tried or range(length) if token and not declared.reach[token - 1, token]}
-    if diagonal and min(ahead) > 0 and most <= layers and nearest <= leaks:
+    if diagonal and min(ahead) > 0 and max_ahead <= layers and nearest <= leaks:
         return msg(
             "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
             "convolution is padded on both sides."
         )
-    past = [token for token in tried or range(length) if token > most]  # in blocks, these are multiples of a size apart
-    if min(ahead) > 0 and most > 1 and 0 < gcd(*(token - past[0] for token in past)) <= most and nearly_all(band):
+    past = [token for token in tried or range(length) if token > max_ahead]  # in blocks, multiples of a size apart
+    if min(ahead) > 0 and max_ahead > 1 and 0 < gcd(*(j - past[0] for j in past)) <= max_ahead and nearly_all(band):
         words = N_(
             "Outputs read the next {count} tokens, and none after them. Likely cause: over all layers, the masks' "
             "diagonals lie {count} positions too far right, or convolutions are padded on both sides."
         )
-        return msg(words, count=most)
+        return msg(words, count=max_ahead)
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
         border = short or any(same and token and token % same[0] == 0 for token in tried)  # else none could cross one
         several = same and border and len({token // same[0] for _, token in pairs}) > 1
-        if several and same[0] < length and most > layers:
+        if several and same[0] < length and max_ahead > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
     if diagonal and max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):

@@ -18,7 +18,7 @@ from mask_check.findings import BROKEN, OBEYS, Finding, format_amount, skipped, 
 from mask_check.kernels import training_without_dropout
 from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.rounding import fits_in_float64, outputs_and_coarsest, tensors
-from mask_check.subject import apart, embeddings, hooks_on, model_of_transformers, setting
+from mask_check.subject import embeddings, hooks_on, max_difference, model_of_transformers, setting
 from mask_check.trial import CheckTrial, within
 from model.errors import CheckpointError
 
@@ -82,11 +82,11 @@ def judge_layers(trial: CheckTrial) -> Finding:
         for number, mask in enumerate(masks)
         if not any("conv" in name for name, _ in parts[number].named_modules())
     }
-    context = trial.most_tokens or max(LAYER_LENGTHS)
-    most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
-    fitting = [size for size in wide.values() if size + 2 < most]
-    usual = min(LAYER_LENGTHS[0], within(trial.most_tokens))
-    length = trial.fitting(min(most, max(usual, max(fitting, default=0) + 8)))
+    context = trial.max_tokens or max(LAYER_LENGTHS)
+    max_length = min(context, max(*LAYER_LENGTHS, trial.options.tokens or 0))
+    fitting = [size for size in wide.values() if size + 2 < max_length]
+    usual = min(LAYER_LENGTHS[0], within(trial.max_tokens))
+    length = trial.fitting(min(max_length, max(usual, max(fitting, default=0) + 8)))
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
         size = max(wide.values(), default=0)
@@ -198,10 +198,10 @@ def judge_parameters(trial: CheckTrial) -> Finding:
 def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Tensor) -> set[str]:
     """Return the names of the parameters for which all that the module returns for a row [T] has no gradient."""
     subject = trial.subject
-    with setting((one, "requires_grad", True) for one in named.values()), subject.uncompiled(), torch.enable_grad():
+    with setting((p, "requires_grad", True) for p in named.values()), subject.uncompiled(), torch.enable_grad():
         total = _mix(subject.call(row[None]), trial.generator(13))
         gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
-    asleep = any(not one.any() and "bias" not in name for name, one in named.items())
+    asleep = any(not parameter.any() and "bias" not in name for name, parameter in named.items())
     return {
         name
         for name, gradient in zip(named, gradients, strict=True)
@@ -233,13 +233,13 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     def mix() -> Tensor:
         return _mix(copied.read(copied.call(ids), ids), trial.generator(13))
 
-    outputs, least = outputs_and_coarsest(copied, ids)
+    outputs, dtype = outputs_and_coarsest(copied, ids)
     same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
         return skipped(msg("its copy in float64 gives different outputs, by {amount}.", **same.values))
-    if least not in STEPS:
-        return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
-    with setting((one, "requires_grad", True) for one in named.values()), torch.enable_grad():
+    if dtype not in STEPS:
+        return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=dtype))
+    with setting((parameter, "requires_grad", True) for parameter in named.values()), torch.enable_grad():
         gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
     slopes = {
         name: 0.0 if gradient is None else float((gradient * steps[name]).sum())
@@ -247,17 +247,17 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     }
     scale = max(sum(one**2 for one in slopes.values()) ** 0.5, 1e-12)
 
-    def apart_by(names: list[str], sizes: Sequence[float]) -> list[float]:
+    def differences(names: list[str], sizes: Sequence[float]) -> list[float]:
         """Return how far finite differences along these directions are from the gradients, for each step size."""
         expected, moved = sum(slopes[name] for name in names), [(named[name], steps[name]) for name in names]
         return [(_slope(mix, moved, h) - expected) / scale for h in sizes]
 
-    for sizes, wrong in dict.fromkeys((STEPS[torch.float64], STEPS[least])):
-        amount = min(map(abs, apart_by(list(named), sizes)))
+    for sizes, wrong in dict.fromkeys((STEPS[torch.float64], STEPS[dtype])):
+        amount = min(map(abs, differences(list(named), sizes)))
         if amount <= wrong:
             return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
     for name in list(named)[:MAX_NAMED]:
-        each = apart_by([name], sizes)
+        each = differences([name], sizes)
         amount = min(map(abs, each))
         if amount > wrong and max(each) - min(each) < SMOOTH * amount:
             return Finding(BROKEN, msg(NO_DERIVATIVE, name=name), amount, wrong)
@@ -267,11 +267,11 @@ def judge_derivative(trial: CheckTrial) -> Finding:
 def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: torch.Generator) -> dict[str, Tensor]:
     """Return a random step for each parameter, scaled to the mean size of its values."""
     steps = {}
-    for name, one in named.items():
-        drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
-        steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
+    for name, parameter in named.items():
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter)
+        steps[name] = drawn * max(float(parameter.detach().abs().mean()), 1e-3)
         for part in embeddings(module):
-            if part.weight is one and part.padding_idx is not None:  # a row that has no gradient on purpose
+            if part.weight is parameter and part.padding_idx is not None:  # a row that has no gradient on purpose
                 steps[name][part.padding_idx] = 0.0
     return steps
 
@@ -299,19 +299,19 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
     with training_without_dropout(module), warnings.catch_warnings(), _checkpointing(module) as switches:
         if not switches:
             return skipped(msg("it has no gradient checkpointing."))
-        kept = _outputs_and_gradient(trial)
+        checkpointed = _outputs_and_gradient(trial)
         with setting((*one, False) for one in switches):
             plain = _outputs_and_gradient(trial)
     broken = N_("with gradient checkpointing output {where} differs by {amount}.")
-    finding = trial.compared(kept[0], plain[0], broken, msg("gradient checkpointing changes no output."))
-    if finding.verdict == BROKEN or plain[1] is None or kept[1] is None:
+    finding = trial.compared(checkpointed[0], plain[0], broken, msg("gradient checkpointing changes no output."))
+    if finding.verdict == BROKEN or plain[1] is None or checkpointed[1] is None:
         return finding
-    apart_by = float(apart(kept[1], plain[1]).max())
+    difference = float(max_difference(checkpointed[1], plain[1]).max())
     tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * float(plain[1].abs().max())
-    if apart_by > tolerance:
-        words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=format_amount(apart_by))
-        return Finding(BROKEN, words, apart_by, tolerance)
-    return Finding(OBEYS, msg("gradient checkpointing changes no output and no gradient."), apart_by, tolerance)
+    if difference > tolerance:
+        words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=format_amount(difference))
+        return Finding(BROKEN, words, difference, tolerance)
+    return Finding(OBEYS, msg("gradient checkpointing changes no output and no gradient."), difference, tolerance)
 
 
 @contextmanager
@@ -347,7 +347,7 @@ def judge_compile(trial: CheckTrial) -> Finding:
 
     Tolerated: rounding. Limits: traced only with --thorough; what a compiler does is not tested.
     """
-    if not trial.asked.thorough:
+    if not trial.options.thorough:
         return skipped(msg("torch.compile is tried only with --thorough."))
     traced = copy.copy(trial.subject)
     traced.module = torch.compile(trial.subject.inner, backend="eager", dynamic=False)  # type: ignore[assignment]
@@ -381,8 +381,8 @@ def _mix(found: Any, generator: torch.Generator) -> Tensor:
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained; if all are frozen, all but those that are never trained."""
     fixed = _fixed(module)
-    named = {name: one for name, one in module.named_parameters() if one.is_floating_point() and one not in fixed}
-    return {name: one for name, one in named.items() if one.requires_grad} or named
+    named = {name: p for name, p in module.named_parameters() if p.is_floating_point() and p not in fixed}
+    return {name: p for name, p in named.items() if p.requires_grad} or named
 
 
 def _fixed(module: nn.Module) -> set[nn.Parameter]:
@@ -396,5 +396,5 @@ def _fixed(module: nn.Module) -> set[nn.Parameter]:
         made = without_weights(model_class.__name__, network.config, model_class)
     except CheckpointError:
         return set()
-    frozen = {name for name, one in made.named_parameters() if not one.requires_grad}
-    return {one for name, one in network.named_parameters() if name in frozen}
+    frozen = {name for name, parameter in made.named_parameters() if not parameter.requires_grad}
+    return {parameter for name, parameter in network.named_parameters() if name in frozen}

@@ -17,7 +17,7 @@ from model.errors import first_line
 from model.huggingface.internals import attention_name, selectable_only_at_loading
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
-ROWS_BESIDE = 4
+NUM_OTHERS = 4
 RANDOM = ("drop", "jitter")  # parts of the names of attributes that make training random
 MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 FIXED = N_(
@@ -42,9 +42,9 @@ def described(subject: CheckedModule) -> dict[str, Any]:
     return about | {"kind": subject.kind, "forwards": subject.forwards}
 
 
-def check_names(subject: CheckedModule, asked: Any) -> None:
+def check_names(subject: CheckedModule, requested: Any) -> None:
     """Check names of attention kernels; None stands for those that are cheap. Raises CannotCheck for unknown ones."""
-    if asked is None:
+    if requested is None:
         return
     known = dict.fromkeys((*CHEAP, "flex_attention", *getattr(subject.module, "attention_kernels", ())))
     if subject.is_pretrained_model:
@@ -55,8 +55,8 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
         # "paged|…" needs continuous batching, and Unmask's own kernel a run of Unmask's: neither can be called alone
         names = AttentionInterface().valid_keys()
         known |= dict.fromkeys(name for name in names if name != NAME and not name.startswith("paged|"))
-    several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
-    wrong = [name for name in asked if name not in known] if several else [asked]
+    several = not isinstance(requested, str) and isinstance(requested, Sequence | Set) and bool(requested)
+    wrong = [name for name in requested if name not in known] if several else [requested]
     if wrong:
         values = {"known": ", ".join(known), "got": repr(wrong[0])[:80]}
         raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
@@ -70,14 +70,14 @@ def judge(trial: CheckTrial) -> Finding:
     kernel can be changed after the model is made; for others those in its attention_kernels.
     """
     module, own = trial.subject.module, current(trial.subject.module)
-    asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
+    requested = trial.options.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not (hasattr(module, "set_attn_implementation") and trial.subject.has_known_kernel):
         return skipped(msg("it offers no choice of attention kernels."))
-    if fixed := [name for name in asked if name != own and selectable_only_at_loading(module, name)]:
+    if fixed := [name for name in requested if name != own and selectable_only_at_loading(module, name)]:
         return skipped(msg(FIXED, own=own, name=fixed[0]))
     expected = [trial.alone, *_padded(trial)]
-    tried, refused, most = [], [], 0.0
-    for name in asked:
+    tried, refused, max_change = [], [], 0.0
+    for name in requested:
         if name == own:
             continue
         with selected_kernel(module, name, own) as refusal:
@@ -96,14 +96,14 @@ def judge(trial: CheckTrial) -> Finding:
             finding = trial.compared(here, there, words, "", own=own, name=name)
             if finding.verdict == BROKEN:
                 return finding
-            most = max(most, finding.amount or 0.0)
+            max_change = max(max_change, finding.amount or 0.0)
     if not tried:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
         return skipped(msg("it runs only with {own}: {others}.", own=own, others=others))
     agree = msg("{kernels} agree.", kernels=msg_all([own, *tried]))
-    if trial.asked.kernels and refused:
+    if trial.options.kernels and refused:
         agree = msg_together([agree, msg("Not compared: {refused}.", refused=msg_list(refused, N_("; ")))])
-    return trial.finding(most, broken="", kept=agree)
+    return trial.finding(max_change, broken="", obeyed=agree)
 
 
 def judge_batch(trial: CheckTrial) -> Finding:
@@ -113,17 +113,17 @@ def judge_batch(trial: CheckTrial) -> Finding:
     Tolerated: rounding. Limits: one row, one size of batch.
     """
     subject = trial.subject
-    beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
-    rows = torch.cat([beside, trial.ids[None]])
-    ways: list[tuple[str, Tensor, Tensor | None]] = [(msg("among {count} other rows", count=ROWS_BESIDE), rows, None)]
+    others = trial.random_rows(NUM_OTHERS, trial.length, trial.generator(5))
+    rows = torch.cat([others, trial.ids[None]])
+    ways: list[tuple[str, Tensor, Tensor | None]] = [(msg("among {count} other rows", count=NUM_OTHERS), rows, None)]
     if subject.takes_mask and subject.kind != "encoder-decoder":
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
         ways += [] if subject.row_by_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
-    kept = msg("the row is the same among {count} other rows.", count=ROWS_BESIDE)
+    obeyed = msg("the row is the same among {count} other rows.", count=NUM_OTHERS)
     for way, ids, keep in ways:
         found = subject.batch_outputs(ids, keep)[-1]
-        finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
+        finding = trial.compared(found, trial.alone, MIXED, obeyed, way=way)
         if finding.verdict == BROKEN:
             return finding.because(row_mixing_cause(subject.inner))
     return finding
@@ -184,8 +184,8 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
     broken = N_("output {where} differs by {amount} between training mode without dropout and eval mode.")
-    kept = msg("training mode without dropout gives the same outputs as eval mode.")
-    finding = trial.compared(found, trial.alone, broken, kept)
+    obeyed = msg("training mode without dropout gives the same outputs as eval mode.")
+    finding = trial.compared(found, trial.alone, broken, obeyed)
     if trial.difference(found, again).amount > trial.tolerance:
         return unknown(msg("in training mode it is random, although every dropout was set to 0."), finding)
     return finding

@@ -26,7 +26,7 @@ from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise, format_amount, skipped, unknown
 from mask_check.kernels import described, row_mixing_cause
 from mask_check.rounding import LongRowRounding
-from mask_check.subject import CheckedModule, TookTooLong, apart, largest, restoring_module, text_config
+from mask_check.subject import CheckedModule, TookTooLong, largest, max_difference, restoring_module, text_config
 from mask_check.trial import CHANGES, CheckTrial, first_above, within
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
@@ -74,10 +74,10 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
-    if (trial.asked.tokens or MAX_POSITIONS) <= trial.length:
+    if (trial.options.tokens or MAX_POSITIONS) <= trial.length:
         return skipped(msg("no row of more than {length} tokens was asked for.", length=trial.length))
-    most, tolerance, why, near, tried = 0.0, trial.tolerance, "", "", list[str]()
-    wanted = [*_lengths(trial, trial.most_tokens)]
+    max_change, tolerance, why, near, tried = 0.0, trial.tolerance, "", "", list[str]()
+    wanted = [*_lengths(trial, trial.max_tokens)]
     for length in wanted:
         row = trial.at(length)
         try:
@@ -95,28 +95,28 @@ def judge(trial: CheckTrial) -> Finding:
             trial.longer.append(length)
         if finding.verdict != OBEYS:
             return finding
-        most, near = max(most, finding.amount or 0.0), finding.words or near
+        max_change, near = max(max_change, finding.amount or 0.0), finding.words or near
         tolerance = max(tolerance, finding.tolerance or 0.0)
         tried.append(str(len({one.start or one.stop for one in changes(row)})))
     if not trial.longer:
         return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
     lengths = msg_all([*map(str, trial.longer)])
     words = msg("rows of {lengths} tokens: no leak.", lengths=lengths)
-    if not trial.asked.thorough:
+    if not trial.options.thorough:
         across = N_("rows of {lengths} tokens: no leak across {tried} of their positions (all: --thorough).")
         words = msg(across, lengths=lengths, tried=msg_all(tried))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
-    found = Finding(OBEYS, words, most, tolerance)
+    found = Finding(OBEYS, words, max_change, tolerance)
     return unknown(msg_together([words, near]), found) if near else found
 
 
 def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
     """Yield the lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
-    asked = trial.asked.tokens
-    wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
-    for length in sorted({one if one == asked else min(one, within(context)) for one in wanted}):
+    requested = trial.options.tokens
+    wanted = LENGTHS if requested is None else (*(one for one in LENGTHS if one < requested), requested)
+    for length in sorted({one if one == requested else min(one, within(context)) for one in wanted}):
         fits = prepare.needed_bytes(trial.subject.config, length) <= prepare.MEMORY_SHARE * machine.free_bytes()
-        if length > trial.length and fits and (asked is not None or _rows(trial, length) >= 2):
+        if length > trial.length and fits and (requested is not None or _rows(trial, length) >= 2):
             yield length
 
 
@@ -131,14 +131,14 @@ def changes(trial: CheckTrial) -> list[slice]:
     windowed = not bool(allowed.tril().eq(torch.ones_like(allowed).tril()).all())
     found = [slice(one, None) for one in cuts]
     found += [slice(0, one) for one in cuts if windowed]
-    found += [slice(one, one + 1) for one in (range(trial.length) if trial.asked.thorough else cuts)]
-    whole, rows = trial.asked.thorough or trial.asked.tokens is not None, max(_rows(trial, trial.length), 2)
+    found += [slice(one, one + 1) for one in (range(trial.length) if trial.options.thorough else cuts)]
+    whole, rows = trial.options.thorough or trial.options.tokens is not None, max(_rows(trial, trial.length), 2)
     return found if whole or len(found) <= rows else found[: min(rows, len(found) - len(cuts))]  # without single tokens
 
 
 def _judge(trial: CheckTrial, short: int) -> Finding:
     changed, declared = trial.other(trial.ids, trial.generator(11)), trial.declared.reach
-    most, alive, tolerance = 0.0, False, trial.tolerance
+    max_change, alive, tolerance = 0.0, False, trial.tolerance
     rounding = LongRowRounding(trial)
     for change in changes(trial):
         moved = _moved(trial, changed, change)
@@ -156,18 +156,18 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
                 words = msg(LEAK_OF_SEVERAL, size=format_amount(size), first=begin, last=end - 1, **about)
                 return Finding(BROKEN, words, size, trial.tolerance)
-        most = max(most, amount)
+        max_change = max(max_change, amount)
     if not alive:
         still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
         return unknown(msg(still, length=trial.length))
-    return _abrupt_end_of_gradients(trial, short, most, tolerance) or Finding(OBEYS, "", most, tolerance)
+    return _abrupt_end_of_gradients(trial, short, max_change, tolerance) or Finding(OBEYS, "", max_change, tolerance)
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
     """Return how much each output changes, [T]; each row runs by itself, so that all have the same shapes."""
     ids = trial.ids.clone()
     ids[change] = changed[change]
-    return apart(trial.subject.outputs(ids[None])[0], trial.alone).cpu()
+    return max_difference(trial.subject.outputs(ids[None])[0], trial.alone).cpu()
 
 
 def _leaked(trial: CheckTrial, changed: Tensor, change: slice) -> float:
@@ -212,10 +212,10 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     return False
 
 
-def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float, tolerance: float) -> Finding | None:
+def _abrupt_end_of_gradients(trial: CheckTrial, short: int, change: float, tolerance: float) -> Finding | None:
     """Return the finding if gradients of the last two outputs end abruptly, exactly 0, at a distance that the mask
     allows; one that obeys, with a sentence on that, if no mask is declared."""
-    large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
+    large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.options.tokens is None
     if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
         return None
     rows = [trial.length - 2, trial.length - 1]
@@ -226,14 +226,14 @@ def _abrupt_end_of_gradients(trial: CheckTrial, short: int, most: float, toleran
     if gradients is None or not bool(gradients.isfinite().all()):
         return None
     others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
-    shut, least = reach.zero_grad_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
-    if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
+    shut, limit = reach.zero_grad_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
+    if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > limit:
         return None
     silent, distance = int((gradients[others] == 0).sum()), shut[0] - shut[1]
     if not trial.declared.assumed:
         return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=distance)
     near = reach.reads_nearby(trial, gradients, others, rows, distance) if distance >= short - 1 else ""
-    return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), most, tolerance)
+    return Finding(OBEYS, near or reach.advice(SPARSE, short, distance, length=trial.length), change, tolerance)
 
 
 def quick_check(
@@ -271,9 +271,9 @@ def _two_rows(
     generator = prepare.generator_of(seed)
     length = prepare.usual_length(subject.inner, LENGTHS[0], guess=guess) if length is None else length
     sizes = [one.num_embeddings for one in subject.embeddings if one.num_embeddings > 2]
-    said: Any = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
-    known = isinstance(said, int) and subject.table is None
-    vocabulary: int = said if known else min(sizes, default=3)
+    size: Any = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    known = isinstance(size, int) and subject.table is None
+    vocabulary: int = size if known else min(sizes, default=3)
     given = None if ids is None else prepare.row_of(ids)
     prepare.check_length(subject, length if given is None else len(given))
     if guess and not known:
@@ -302,15 +302,15 @@ def _of_one_row(
     with restoring_module(subject.module):
         before, after = (subject.batch_outputs(one) for one in (same, changed))
         prepare.check_finite(before[0])
-        moved, epsilon = apart(after, before).cpu(), torch.finfo(subject.dtype).eps
-        most = largest(before)
-        limit = epsilon * most * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
+        moved, epsilon = max_difference(after, before).cpu(), torch.finfo(subject.dtype).eps
+        scale = largest(before)
+        limit = epsilon * scale * (COARSE_ROUNDINGS if epsilon > FLOAT32_EPSILON else ROUNDINGS)
         mixed = float(moved[[0, -1]].max())
         if mixed > limit:
-            repeated = float(apart(subject.batch_outputs(same), before).max())
+            repeated = float(max_difference(subject.batch_outputs(same), before).max())
             if repeated > limit:
                 raise CannotCheck(msg(CHANGES, count=len(row), amount=f"{repeated:.3g}"))
-        noise = Noise(max(mixed, limit if epsilon <= FLOAT32_EPSILON else epsilon * most), 0.0)
+        noise = Noise(max(mixed, limit if epsilon <= FLOAT32_EPSILON else epsilon * scale), 0.0)
         found = _judge_quick(moved[1:-1], parts, declared, noise.beside, mixed)
         if found.verdict == BROKEN and mixed <= limit:
             tried = [part.start or part.stop - 1 for part in parts]  # a whole part does not tell which token is read
@@ -350,9 +350,9 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     rows = min(len(cuts), max(QUICK_LOGITS // ((1 + behind) * length * vocabulary) - 3 - len(needed), MIN_CUTS))
     cuts = sorted(needed | {cuts[(2 * index + 1) * len(cuts) // (2 * rows)] for index in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
-    half, most = length // 2, int(declared.reach.sum(0).argmax())
+    half, read = length // 2, int(declared.reach.sum(0).argmax())
     across = bool(declared.reach[half:, :half].any())
-    return [*parts, slice(0, half) if across else slice(most, most + 1)]
+    return [*parts, slice(0, half) if across else slice(read, read + 1)]
 
 
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float, repeated: float) -> Finding:
@@ -391,6 +391,6 @@ def _moved_by_tokens(subject: CheckedModule, same: Tensor, other: Tensor, before
     changed = same.clone()
     changed[torch.arange(len(tokens)) + 1, tokens] = other[tokens].to(same)
     try:
-        return apart(subject.batch_outputs(changed), before).cpu()[1:-1]
+        return max_difference(subject.batch_outputs(changed), before).cpu()[1:-1]
     except TookTooLong:
         return torch.zeros(len(tokens), len(other))

@@ -187,7 +187,7 @@ class _Trial:
                 return Finding(CANNOT_TELL, msg(NO_NUMBERS), None, SLACK)
         elif losses is None or losses.isnan().any() or losses.isinf().all():
             return Finding(CANNOT_TELL, msg(NO_LOSS), None, SLACK)
-        found = self._of_logits(logits) if logits is not None else self._of_losses()
+        found = self._judge_logits(logits) if logits is not None else self._judge_losses()
         unshifted = [name for name, later in self.tied.items() if not later and not self.shifts]
         if unshifted and found.verdict == BROKEN:
             name = unshifted[0]
@@ -204,38 +204,38 @@ class _Trial:
         few = counted <= MIN_TIED and self.row.other_ids  # shifted by one, one target has no counterpart
         return unknown(msg(FEW, count=counted, least=MIN_TIED + 1)) if few else found.because(msg(UNTIED))
 
-    def _of_logits(self, logits: Tensor) -> Finding:
+    def _judge_logits(self, logits: Tensor) -> Finding:
         """Check that logits do not change with targets at their own position or later, in the targets alone and in the
         input."""
         found = _moved(self, logits, {}, MOVED)
         return _moved(self, logits, self.tied, MOVED_BOTH) if found.obeys and self.tied else found
 
-    def _of_losses(self) -> Finding:
+    def _judge_losses(self) -> Finding:
         each = LossPerTarget(self.row, self.whole, self.shifts, self.tried)
         if not each.positions:
             words = msg("the loss does not depend on the target at the positions tried.")
             return Finding(CANNOT_TELL, words if each.left_out else msg(NOT_COUNTED), None, SLACK)
-        found = self._judged(each)
-        if found.verdict == BROKEN and (rolled := each.rolled()) and self._judged(rolled).obeys:
+        found = self._judge(each)
+        if found.verdict == BROKEN and (rolled := each.rolled()) and self._judge(rolled).obeys:
             last = self.row.length - 1
             return Finding(CANNOT_TELL, msg(ROLLED, row=last), found.amount, found.tolerance, (last, last))
         return found
 
-    def _judged(self, each: LossPerTarget) -> Finding:
+    def _judge(self, each: LossPerTarget) -> Finding:
         moved = self._moved_losses(each, {}, True, MOVED_LOSS)
         if moved is None and self.tied:
             moved = self._moved_losses(each, self.tied, False, MOVED_BY_IDS)
-        return moved or _summed(each, self.tried, len(self.tried) >= self.count)
+        return moved or _judge_sums(each, self.tried, len(self.tried) >= self.count)
 
     def _moved_losses(self, each: LossPerTarget, names: dict[Any, int], targets: bool, moves: str) -> Finding | None:
         """Return where a loss changes with later tokens; if only ids change (not targets), also with its own."""
-        losses = each.of(self.row.tensors)
+        losses = each.losses(self.row.tensors)
         finite = losses[losses.isfinite()].abs()
         tolerance = 8 * torch.finfo(each.dtype).eps * max(float(finite.max()) if len(finite) else 0.0, 1.0)
         positions, others = torch.tensor(each.positions), self.own_others if targets else self.others
         for position in spread(each.positions, MAX_TRIED):
             changed = self.row.with_tokens(others, position, names, targets=targets)
-            moved = (each.of(changed) - losses).where(positions < position if targets else positions <= position, 0)
+            moved = (each.losses(changed) - losses).where(positions < position if targets else positions <= position, 0)
             moved = moved.where(~(moved.isnan() & losses.isnan()), 0).nan_to_num(math.inf, math.inf)
             if float(moved.abs().max()) > tolerance:
                 at = int(moved.abs().argmax())
@@ -251,8 +251,8 @@ class _Trial:
         """Return a reason if what changed a loss changes that of another target as much, or by the same factor: no
         leak, for the probabilities of all targets sum to 1, and cannot all rise or fall."""
         (was, by), row, base = was_and_by, each.positions[at], self.row.tensors
-        pair = [one | {self.row.which: self._with_other(one[self.row.which], row)} for one in (base, changed)]
-        before, after = (float(each.of(one)[at]) for one in pair)
+        pair = [one | {self.row.which: self._with_other_target(one[self.row.which], row)} for one in (base, changed)]
+        before, after = (float(each.losses(one)[at]) for one in pair)
         if abs(after - before - by) <= tolerance:
             return SAME_FOR_ALL
         if min(abs(was), abs(before)) <= tolerance:  # of a target that is ignored
@@ -260,7 +260,7 @@ class _Trial:
         factor = (was + by) / was
         return FACTOR if abs(after - factor * before) <= tolerance * max(factor, 1.0) < abs(by) else None
 
-    def _with_other(self, targets: Tensor, position: int) -> Tensor:
+    def _with_other_target(self, targets: Tensor, position: int) -> Tensor:
         targets = targets.clone()
         targets[:, position] = self.others[:, position]
         return targets
@@ -277,15 +277,15 @@ class _Trial:
         return row.off_cross_entropy(logits[0], losses, int(self.shifts)) < NEAR or None
 
 
-def _shown(logits: Tensor) -> Tensor:
+def _possible(logits: Tensor) -> Tensor:
     """Return which logits [1,T,V] are of possible entries: others are masked by -inf, -1e9 and the like."""
     return (logits > logits.amax(-1, keepdim=True) - NEVER) | (logits > MASKED)
 
 
 def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> Finding:
     """Return the finding on whether logits [1,R,V] change with targets from many positions on, also in named ids."""
-    row, shown, others = trial.row, _shown(logits), trial.others if names else trial.own_others
-    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(shown, 0).max() * 8)
+    row, possible, others = trial.row, _possible(logits), trial.others if names else trial.own_others
+    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().where(possible, 0).max() * 8)
     predicted = torch.arange(logits.shape[1]) + int(trial.shifts)  # the position of each row's target
     judged = predicted < row.length
     if names or row.reads_targets:  # a row that predicts nothing may read all, as in a prefix
@@ -300,41 +300,41 @@ def _moved(trial: _Trial, logits: Tensor, names: dict[Any, int], moves: str) -> 
         if found is None or found.shape != logits.shape:
             raise NotPerTarget(msg("the function returns logits of another shape with other targets."))
         moved = (found - logits).abs().nan_to_num(math.inf, math.inf)
-        return moved.where(shown | _shown(found), 0).amax(-1)[0].cpu()
+        return moved.where(possible | _possible(found), 0).amax(-1)[0].cpu()
 
     amount = float(moved_by(0).max())
     if amount <= tolerance:
         return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    most, positions = 0.0, spread(list(range(row.length)), MAX_TRIED)
+    max_change, positions = 0.0, spread(list(range(row.length)), MAX_TRIED)
     for position in positions:
         moved = moved_by(position).where(judged & (predicted <= position), 0)
         for at in (moved > tolerance).nonzero().flatten().tolist():
             if trial.counts(int(predicted[at])) is False:
                 judged[at], moved[at] = False, 0
-        most = max(most, float(moved.max()))
-        if most > tolerance:
+        max_change = max(max_change, float(moved.max()))
+        if max_change > tolerance:
             at = int((moved > tolerance).nonzero()[0])
             counts = trial.counts(int(predicted[at]))
-            found = Finding.at((at, at), moves, most, tolerance, place=position)
+            found = Finding.at((at, at), moves, max_change, tolerance, place=position)
             return found if counts else unknown(msg_together([found.words, msg(IF_COUNTED)]), found)
     words = N_(
         "logits change with earlier targets, as a decoder's do, and with none at their own position or later ({tried} "
         "positions tried)."
     )
-    return Finding(OBEYS, msg(words, tried=len(positions)), most, tolerance)
+    return Finding(OBEYS, msg(words, tried=len(positions)), max_change, tolerance)
 
 
-def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
+def _judge_sums(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
     """Return the finding on what the probabilities of these ids sum to at some positions: 1, for a prediction that does
     not depend on its target."""
-    most, limit, apart = 0.0, 0.0, None
+    max_off, limit, difference = 0.0, 0.0, None
     forwards = len(tried) if each.is_mean else math.ceil(len(tried) / AT_ONCE)
     positions = spread(each.positions, max(MAX_FORWARDS // forwards, 2))
     for position in positions:
-        losses = each.at(position, tried)
-        if apart is None:  # how much the same loss differs in another row of a batch
-            apart = (losses - each.at(position, tried.flip(0)).flip(0)).abs().nan_to_num()
-        noise = float(((-losses).exp() * apart).nansum())
+        losses = each.losses_at(position, tried)
+        if difference is None:  # how much the same loss differs in another row of a batch
+            difference = (losses - each.losses_at(position, tried.flip(0)).flip(0)).abs().nan_to_num()
+        noise = float(((-losses).exp() * difference).nansum())
         scale, total = 16 * float(((-losses).exp() * (1 + losses.abs())).nansum()), float((-losses).exp().nansum())
         tolerance, off = 2 * noise + scale * torch.finfo(each.dtype).eps, abs(total - 1)
         if SLACK < 2 * noise + scale * _eps(losses, each.dtype) >= off > min(tolerance, SLACK):
@@ -342,15 +342,15 @@ def _summed(each: LossPerTarget, tried: Tensor, all_are_tried: bool) -> Finding:
             return Finding(CANNOT_TELL, words, off, SLACK)
         if not off <= min(tolerance, SLACK) or losses.isnan().any():
             scaled = _scaled(each, positions, tried, losses) if all_are_tried else None
-            return scaled or _not_one(each, position, losses, tried, tolerance)
-        most, limit = max(most, off), max(limit, tolerance)
+            return scaled or _judge_other_sum(each, position, losses, tried, tolerance)
+        max_off, limit = max(max_off, off), max(limit, tolerance)
     words = msg(ONE, tried=min(len(each.positions), MAX_TRIED), summed=len(positions))
     if each.left_out:
         words = msg_together([words, msg(ELSEWHERE, rows=_some(each.left_out))])
-    return Finding(OBEYS, words, most, limit)
+    return Finding(OBEYS, words, max_off, limit)
 
 
-def _not_one(each: LossPerTarget, position: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
+def _judge_other_sum(each: LossPerTarget, position: int, losses: Tensor, tried: Tensor, tolerance: float) -> Finding:
     """Return the finding if the probabilities exp(-losses) of the ids tried do not sum to 1."""
     total, ignored = float((-losses).exp().nansum()), (losses == 0) | losses.isnan()
     if not math.isfinite(total):
@@ -386,7 +386,7 @@ def _scaled(each: LossPerTarget, positions: list[int], tried: Tensor, losses: Te
     whole = max(round(low), 1) if low > 1 else 1 / max(round(1 / low), 1)
     if whole == 1 or not math.isclose(low, whole, rel_tol=SLACK / 10):
         return None
-    sums = [float((-each.at(position, tried) * whole).exp().sum()) for position in positions]
+    sums = [float((-each.losses_at(position, tried) * whole).exp().sum()) for position in positions]
     if any(abs(one - 1) > SLACK for one in sums):
         return None
     return Finding(CANNOT_TELL, msg(SCALED, factor=f"{whole:.4g}"), abs(float((-losses).exp().sum()) - 1), SLACK)

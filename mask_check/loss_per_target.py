@@ -48,13 +48,13 @@ class LossPerTarget:
         self.positions = counted
         none = [
             position
-            for position, loss in zip(counted, self.of(row.tensors).tolist(), strict=True)
+            for position, loss in zip(counted, self.losses(row.tensors).tolist(), strict=True)
             if not loss or math.isnan(loss)
         ]
-        self.left_out = [position for position in none if not self.at(position, tried[-2:]).nan_to_num().any()]
+        self.left_out = [position for position in none if not self.losses_at(position, tried[-2:]).nan_to_num().any()]
         self.positions = [position for position in counted if position not in self.left_out]
-        if adds and not self.left_out and float((-self.at(counted[0], tried)).exp().sum()) > 1 + FAR:
-            losses = self.at(counted[0], tried)  # a sum divided by the number of targets, or of those with a loss
+        if adds and not self.left_out and float((-self.losses_at(counted[0], tried)).exp().sum()) > 1 + FAR:
+            losses = self.losses_at(counted[0], tried)  # divided by the number of targets, or of those with a loss
             self._factor = min(numbers, key=lambda many: abs(float((-losses * many).exp().sum()) - 1))
 
     def _indices(self, counted: list[int], losses: Tensor, shifts: bool, tried: Tensor) -> dict[int, int]:
@@ -111,8 +111,8 @@ class LossPerTarget:
         tried = set(spread(counted, MAX_ALONE))
         adds = []
         for pair in [(counted[0], counted[-1]), *(pair for pair in neighbors if tried & {*pair})]:
-            kept = [self._kept(self.row.tensors, [*positions]) for positions in (pair[:1], pair[1:], pair)]
-            first, last, both = (0.0 if math.isnan(one) else one for one in kept)  # NaN where the loss ignores an id
+            means = [self._mean_of(self.row.tensors, [*positions]) for positions in (pair[:1], pair[1:], pair)]
+            first, last, both = (0.0 if math.isnan(one) else one for one in means)  # NaN where the loss ignores an id
             # exactly, else the other targets are read although they are ignored
             close = [
                 math.isclose(both, one, rel_tol=16 * torch.finfo(self.dtype).eps)
@@ -123,7 +123,7 @@ class LossPerTarget:
             adds += close[:1] if first and last else []
         return bool(adds) and all(adds)
 
-    def _kept(self, row: Row, positions: list[int]) -> float:
+    def _mean_of(self, row: Row, positions: list[int]) -> float:
         """Return the mean loss with all targets but these ignored."""
         targets = torch.full_like(row[self.row.which], IGNORED)
         targets[:, positions] = row[self.row.which][:, positions]
@@ -134,21 +134,21 @@ class LossPerTarget:
         assert losses is not None
         return float(losses) * self._factor
 
-    def of(self, row: Row) -> Tensor:
+    def losses(self, row: Row) -> Tensor:
         """Return the loss at each of `positions`, float64."""
         if self.is_mean:
-            return torch.tensor([self._kept(row, [position]) for position in self.positions], dtype=torch.float64)
+            return torch.tensor([self._mean_of(row, [position]) for position in self.positions], dtype=torch.float64)
         losses = self.row.returned(row).losses
         assert losses is not None
         return flat_losses(losses.double(), self._many)[[self._index[position] for position in self.positions]].cpu()
 
-    def at(self, position: int, ids: Tensor, cut: bool = False) -> Tensor:
+    def losses_at(self, position: int, ids: Tensor, cut: bool = False) -> Tensor:
         """Return the loss, float64 [N], with each of these ids [N] as the target there; cut: in a row that ends
         there."""
         row, which = (self.row.cut(position + 1) if cut else self.row).tensors, self.row.which
         if self.is_mean:
             rows = ({which: _with_id(row[which], position, one)} for one in ids.split(1))
-            return torch.tensor([self._kept(row | one, [position]) for one in rows], dtype=torch.float64)
+            return torch.tensor([self._mean_of(row | one, [position]) for one in rows], dtype=torch.float64)
         found, index = list[Tensor](), self._index[position]
         for some in ids.split(AT_ONCE):
             wide = {
@@ -166,7 +166,7 @@ class LossPerTarget:
     def sum_of_cut(self, position: int, tried: Tensor) -> float | None:
         """Return what the probabilities sum to in a row that ends at `position`; None if that raises."""
         try:
-            losses = self.at(position, tried, cut=True)
+            losses = self.losses_at(position, tried, cut=True)
         except Exception:  # noqa: BLE001 - a shorter row may raise anything
             return None
         return float((-losses).exp().nansum())

@@ -111,8 +111,8 @@ class LossRow:
     @property
     def wraps(self) -> bool:
         """Whether targets that are the next tokens end with the first token, as after torch.roll."""
-        beside = (self.tensors[name][0, 0] for name, offset in self.tied().items() if offset == 1)
-        return bool(self.counted[-1]) and any(bool(first == self.targets[0, -1]) for first in beside)
+        firsts = (self.tensors[name][0, 0] for name, offset in self.tied().items() if offset == 1)
+        return bool(self.counted[-1]) and any(bool(first == self.targets[0, -1]) for first in firsts)
 
     @property
     def other_ids(self) -> list[Any]:
@@ -173,7 +173,7 @@ class LossRow:
         return (flat or whole) and part.shape[-2] in lengths and part.shape[-1] >= self.count
 
     def with_tokens(self, others: Tensor, begin: int, names: dict[Any, int], *, targets: bool) -> Row:
-        """Return the row with other tokens [1, T] from position `begin` of the targets on: in the targets if asked for,
+        """Return the row with other tokens [1, T] from position `begin` of the targets on: in the targets if `targets`,
         and in the named ids, which hold them at these offsets."""
         row = dict(self.tensors)
         if targets:
@@ -258,13 +258,13 @@ class LossRow:
         return LossRow(self.fn, self.make, short, self.which, self.count)
 
 
-def targets_of(named: Row, asked: str | int | None) -> Any:
+def targets_of(named: Row, given: str | int | None) -> Any:
     """Return the name or number of the tensor with the targets. Raises CannotCheck if none has them, or several may."""
-    known = [asked] if asked is not None else _likely_targets(named)
+    known = [given] if given is not None else _likely_targets(named)
     which = known[0] if len(known) == 1 and isinstance(named.get(known[0]), Tensor) else None
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
         found = ", ".join(f"{name} {list(getattr(one, 'shape', []))}" for name, one in named.items())
-        wanted = f"{asked!r} [B, T]" if asked is not None else "targets [B, T], named by targets="
+        wanted = f"{given!r} [B, T]" if given is not None else "targets [B, T], named by targets="
         raise CannotCheck(f"expected {wanted}, of three tokens or more, in the batch, got {found:.200}")  # not shown
     return which
 

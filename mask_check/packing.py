@@ -13,7 +13,7 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_all
 from mask_check.findings import BROKEN, Finding, skipped, unknown, worst
-from mask_check.subject import CheckedModule, TookTooLong, apart, class_in
+from mask_check.subject import CheckedModule, TookTooLong, class_in, max_difference
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
@@ -45,9 +45,9 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("it has no convention for packed documents that this check knows."))
     if wrong := worst(findings):
         return wrong
-    most = max(findings, key=lambda finding: finding.amount or 0.0)
+    largest = max(findings, key=lambda finding: finding.amount or 0.0)
     how = msg_all([words for words, _ in known])
-    return replace(most, words=msg("{how}: both documents give the same outputs as alone.", how=how))
+    return replace(largest, words=msg("{how}: both documents give the same outputs as alone.", how=how))
 
 
 def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
@@ -62,8 +62,8 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     taken = [name for name in names if name not in OF_SENTENCES or not _embeds(trial, name, known[name])][:1]
     found: list[tuple[str, dict[str, Any]]]
     found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
-    if not found and too and (trial.asked.packing or not has_state(subject.config)):
-        rows = 1 if trial.asked.packing else rows_of_positions(subject)
+    if not found and too and (trial.options.packing or not has_state(subject.config)):
+        rows = 1 if trial.options.packing else rows_of_positions(subject)
         if rows == 1:
             found.append((msg("by positions that restart"), too))
         elif rows:
@@ -109,10 +109,10 @@ def explicit_form(trial: CheckTrial) -> Form | None:
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers_model and not hands_on):
         return None
-    said = subject.is_transformers_model or getattr(subject.config, "packs_by", None) == "attention_mask"
+    known = subject.is_transformers_model or getattr(subject.config, "packs_by", None) == "attention_mask"
     whole, packed = layers[0].to(trial.ids.device), _packed(trial, trial.length * 2 // 5)
     for form in FORMS:
-        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or said):
+        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or known):
             return form
     return None
 
@@ -134,7 +134,7 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
         for token in range(first):
             ids = trial.ids.clone()
             ids[token] = changed[token]
-            moved = apart(trial.subject.outputs(ids[None], **arguments)[0], found)[first:]
+            moved = max_difference(trial.subject.outputs(ids[None], **arguments)[0], found)[first:]
             if bool((moved > trial.tolerance).any()):
                 output = first + first_above(moved, trial.tolerance)
                 return replace(finding, words=msg(SEEN, how=words, output=output, token=token), pair=(output, token))
@@ -210,5 +210,5 @@ def judge_tree(trial: CheckTrial) -> Finding:
     second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
     first, rest = trial.subject.outputs(trial.ids[None, :length])[0], trial.subject.outputs(second[None])[0, prompt:]
     broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
-    kept = msg("each branch of a draft tree is the same as alone.")
-    return trial.compared(found, torch.cat([first, rest]), broken, kept)
+    obeyed = msg("each branch of a draft tree is the same as alone.")
+    return trial.compared(found, torch.cat([first, rest]), broken, obeyed)

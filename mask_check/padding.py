@@ -10,7 +10,7 @@ from torch import Tensor
 from i18n import N_, msg, msg_count
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, format_amount, skipped, unknown
 from mask_check.rounding import FLOAT64_FACTOR, in_float64
-from mask_check.subject import CheckedModule, apart
+from mask_check.subject import CheckedModule, max_difference
 from mask_check.trial import CheckTrial, OperationObserver, first_above
 from model.blocks import positions_of
 
@@ -48,8 +48,8 @@ def judge(trial: CheckTrial, side: str) -> Finding:
         pair, broken = None, msg(OTHER_DIFFERS, **long.values)
     elif not bool(torch.isfinite(found[0, real]).all()):
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
-    kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
-    finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
+    obeyed = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
+    finding = trial.finding(max(short.amount, long.amount), broken=broken, obeyed=obeyed, pair=pair)
     no_positions = side == "left" and not trial.subject.has_position_argument
     if finding.verdict != BROKEN or not no_positions or long.amount > trial.tolerance:
         return finding
@@ -68,13 +68,13 @@ def judge_content(trial: CheckTrial) -> Finding:
     """
     if why := _why_not(trial):
         return skipped(why)
-    most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
+    max_change, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
     tolerance = trial.noise.beside  # the same shapes twice, except where experts share the tokens, pads included
     no_positions = trial.subject.has_position_argument and not trial.subject.takes_positions  # it numbers otherwise
     for side in ["right"] if trial.subject.numbers_positions_by_padding or no_positions else ["right", "left"]:
         each = _moved(trial, side)
         amount = float(each.max())
-        most = max(most, amount)
+        max_change = max(max_change, amount)
         small = tolerance < amount <= trial.tolerance
         if small and (_sizes_differ(trial, side) or _smaller_in_float64(trial, side, amount)):
             tolerance = trial.tolerance
@@ -84,7 +84,7 @@ def judge_content(trial: CheckTrial) -> Finding:
             pair = (where, trial.part) if side == "right" else (pads + where, 0)
             values = {"pads": _pads(trial, side), "where": where, "moved": format_amount(float(each[where]))}
             words = msg("changing the ids of {pads} changes output {where} of the row by {moved}.", **values)
-    finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
+    finding = Finding(OBEYS if pair is None else BROKEN, words, max_change, tolerance, pair)
     if finding.verdict != BROKEN and float(_moved(trial, "left", masked=False).max()) <= trial.noise.beside:
         return unknown(msg("without a padding mask the same ids change nothing either."), finding)
     return finding
@@ -103,8 +103,8 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
         return skipped(msg("its forward takes no argument named position_ids that could be left out."))
     ids, keep, real = padded(trial, "left")
     broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
-    kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
-    finding = trial.compared(subject.outputs(ids, keep)[0, real], trial.part_alone, broken, kept)
+    obeyed = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
+    finding = trial.compared(subject.outputs(ids, keep)[0, real], trial.part_alone, broken, obeyed)
     if finding.verdict == BROKEN and subject.is_transformers_model:
         return skipped(msg("it counts positions over pads unless position_ids are given: pass them to it."))
     return finding
@@ -127,41 +127,41 @@ def judge_positions(trial: CheckTrial) -> Finding:
     exchanged = counted.clone()
     exchanged[[middle - 1, middle]] = counted[[middle, middle - 1]]
 
-    def told(by: CheckedModule, positions: Tensor) -> Tensor:
+    def outputs_at(by: CheckedModule, positions: Tensor) -> Tensor:
         return by.outputs(trial.ids[None], position_ids=positions[None])[0]
 
     def moved(by: CheckedModule, base: Tensor) -> float:
-        return max(float(apart(told(by, one), base).max()) for one in (exchanged, counted.flip(0)))
+        return max(float(max_difference(outputs_at(by, one), base).max()) for one in (exchanged, counted.flip(0)))
 
     def changes(by: CheckedModule) -> float:
         """Return how much other position ids change the outputs; 0 if giving the same ones again does as much."""
-        base = told(by, counted)
-        most = moved(by, base)
-        return most if most > float(apart(told(by, counted), base).max()) else 0.0
+        base = outputs_at(by, counted)
+        change = moved(by, base)
+        return change if change > float(max_difference(outputs_at(by, counted), base).max()) else 0.0
 
     obeys = Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
     if moved(subject, trial.alone) > trial.tolerance:
         return obeys
-    if most := changes(subject):
+    if change := changes(subject):
         precise = in_float64(trial)
         words = N_("other position_ids change its outputs by {size}. Whether this is rounding cannot be told.")
         if precise is None:
-            return unknown(msg(words, size=format_amount(most)))
-        if changes(precise.subject) * FLOAT64_FACTOR >= most:
+            return unknown(msg(words, size=format_amount(change)))
+        if changes(precise.subject) * FLOAT64_FACTOR >= change:
             return obeys
-    asleep = [name for name, one in subject.inner.named_parameters() if one.ndim > 1 and not one.any()]
+    asleep = [name for name, p in subject.inner.named_parameters() if p.ndim > 1 and not p.any()]
     precise = in_float64(trial) if asleep else None
     for name in asleep:
         words = N_("position_ids change nothing while {name} is all 0, as before training.")
         if precise is not None:
             with torch.no_grad():
-                one = precise.subject.inner.get_parameter(name)
-                one.copy_(torch.randn(one.shape, generator=trial.generator(19)))
+                parameter = precise.subject.inner.get_parameter(name)
+                parameter.copy_(torch.randn(parameter.shape, generator=trial.generator(19)))
         if precise is None or changes(precise.subject):
             return unknown(msg(words, name=name))
     subject.ignores_positions, subject.takes_positions = True, False
     words = msg("position_ids are accepted but change nothing.")
-    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words, most, trial.tolerance)
+    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words, change, trial.tolerance)
 
 
 def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
@@ -202,7 +202,7 @@ def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
     _, keep, real = padded(trial, side)
     more = positions(trial.subject, keep, side) if masked else {}
     keep = keep if masked else torch.ones_like(keep)
-    return apart(*(trial.subject.outputs(ids, keep, **more)[0, real] for ids in _two_contents(trial, side)))
+    return max_difference(*(trial.subject.outputs(ids, keep, **more)[0, real] for ids in _two_contents(trial, side)))
 
 
 def _reaches_as_alone(trial: CheckTrial) -> bool:
@@ -217,7 +217,7 @@ def _reaches_as_alone(trial: CheckTrial) -> bool:
             continue
         other = ids.clone()
         other[0, real.start + token] = changed[token]
-        moved = apart(trial.subject.outputs(other, keep)[0, real], base).cpu().numpy() > trial.noise.beside
+        moved = max_difference(trial.subject.outputs(other, keep)[0, real], base).cpu().numpy() > trial.noise.beside
         if not np.array_equal(moved, trial.mask.reaches[: trial.part, token]):
             return False
     return True

@@ -38,36 +38,36 @@ def prepare(
     subject: CheckedModule,
     ids: Tensor | Sequence[int] | None,
     *,
-    asked_for: CheckOptions = DEFAULT_OPTIONS,
+    options: CheckOptions = DEFAULT_OPTIONS,
     length: int | None = None,
     seed: int = 0,
 ) -> CheckTrial:
     """Prepare a trial. Raises CannotCheck for a module whose outputs are not finite, or differ between two runs; for
     ids that it does not have, more tokens than its positions or the memory allow, and kernels that do not exist."""
-    check_names(subject, asked_for.kernels)
+    check_names(subject, options.kernels)
     recognize_encoder(subject)
     given = None if ids is None else row_of(ids)
-    asked = length if given is None else len(given)
-    for one in (asked, asked_for.tokens):
-        if one is not None:
-            check_length(subject, one)
-    vocabulary = vocabulary_of(subject, asked or PROBE)
+    requested = length if given is None else len(given)
+    for count in (requested, options.tokens):
+        if count is not None:
+            check_length(subject, count)
+    vocabulary = vocabulary_of(subject, requested or PROBE)
     named = [getattr(subject.config, one, None) for one in SPECIAL]
     special = {one for some in named for one in (some if isinstance(some, list) else [some])}
     usable = [one for one in range(vocabulary) if one not in special]
     pool = torch.tensor(usable if len(usable) > 1 else range(vocabulary))
     generator = generator_of(seed)
-    most = _most_tokens(subject, vocabulary)
+    max_tokens = _max_tokens(subject, vocabulary)
     if length is None:  # past every window, if that takes few tokens; at most its positions
         past = (farthest(layers_of(subject.config, subject.kind)) or 0) + 4
         wanted = past if USUAL_LENGTH < past <= MAX_LENGTH else USUAL_LENGTH
-        length = min(wanted, most or MAX_LENGTH)
+        length = min(wanted, max_tokens or MAX_LENGTH)
     row = _random(pool, generator, length) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
     if subject.kind == "encoder-decoder":
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
         subject.source = _random(pool, generator, many).to(row)
-    declared = declare(subject.config, len(row), asked_for.mask, subject.kind)
+    declared = declare(subject.config, len(row), options.mask, subject.kind)
     check_finite(_first_outputs(subject, row)[0])
     other_rows = torch.stack([_random(pool, generator, len(row)) for _ in range(NUM_OTHER_ROWS)]).to(row)
     with raising_cannot_check(subject, row):
@@ -78,7 +78,7 @@ def prepare(
         subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-    return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for, most)
+    return CheckTrial(subject, row, pool, pad, declared, noise, seed, options, max_tokens)
 
 
 def check_finite(outputs: Tensor) -> None:
@@ -165,9 +165,9 @@ def check_seconds(seconds: Any) -> None:
 def vocabulary_of(subject: CheckedModule, length: int) -> int:
     """Return the number of ids: from its configuration, or the size of the embedding that looks them up. They may stand
     among tokens of its own, such as one before them and padding after them, with the last of them cut off."""
-    said = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
-    if isinstance(said, int) and said > 1:
-        return said
+    size = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    if isinstance(size, int) and size > 1:
+        return size
     # 1, 0, 1 …: numbers of positions or documents, and hashes of several ids, differ from these
     ids = (torch.arange(length, device=subject.device)[None] + 1) % 2
     if subject.kind == "encoder-decoder":
@@ -207,7 +207,7 @@ def context_of(config: Any) -> tuple[int, str]:
     return 0, ""
 
 
-def _most_tokens(subject: CheckedModule, vocabulary: int) -> int:
+def _max_tokens(subject: CheckedModule, vocabulary: int) -> int:
     """Return the most tokens that it takes, by its configuration. If it declares none: on a GPU, which no longer
     responds after an index out of range, what fits into all its tables but that of its ids; on the CPU 0, unknown."""
     context = context_of(subject.config)[0]
@@ -242,16 +242,16 @@ def generator_of(seed: Any) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def check_length(subject: CheckedModule, asked: Any) -> None:
-    if type(asked) is not int or asked < 2:
-        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
-    most, name = context_of(subject.config)
-    if most and asked > most:
-        values = {"most": most, "name": name, "asked": asked}
+def check_length(subject: CheckedModule, length: Any) -> None:
+    if type(length) is not int or length < 2:
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(length)[:40]))
+    context, name = context_of(subject.config)
+    if context and length > context:
+        values = {"most": context, "name": name, "asked": length}
         raise CannotCheck(msg("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
-    needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
+    needed, free = needed_bytes(subject.config, length), machine.free_bytes()
     if needed > MEMORY_SHARE * free:
-        values = {"asked": asked, "needed": needed / 1e9, "free": free / 1e9}
+        values = {"asked": length, "needed": needed / 1e9, "free": free / 1e9}
         raise CannotCheck(msg(TOO_LARGE, **values))
 
 

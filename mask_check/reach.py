@@ -14,7 +14,7 @@ from i18n import N_, msg, msg_count, msg_together
 from mask_check.declared import Declared, LayerMask, cause_of
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, format_amount, skipped, unknown
 from mask_check.rounding import FLOAT64_FACTOR, in_float64, outputs_and_coarsest
-from mask_check.subject import CheckedModule, apart, hooks_on
+from mask_check.subject import CheckedModule, hooks_on, max_difference
 from mask_check.trial import CheckTrial
 from model.errors import first_line
 
@@ -47,7 +47,7 @@ BY_GRADIENT = N_("Blocked tokens change outputs by at most {size}; the gradients
 ROUNDED, NO_ROUNDING = N_("This is rounding."), N_("This is not rounding.")
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
-GRADIENT_SHARE = 0.5  # share of most_rows for gradients: a backward pass costs two forwards
+GRADIENT_SHARE = 0.5  # share of max_rows for gradients: a backward pass costs two forwards
 STRICT = N_("No output reads its own token.")  # as with a token put before the row and the last output cut off
 UNMOVED = N_(
     "no token changed another's output by more than rounding, not even where the mask allows it: nothing can be "
@@ -57,8 +57,8 @@ UNMOVED = N_(
 
 def measure(trial: CheckTrial) -> MeasuredMask:
     """Measure how much changing each token changes each output, for all tokens or as many as a large module allows."""
-    positions = trial.spread(trial.most_rows // FEWEST_SUBSTITUTES)
-    substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.most_rows // len(positions)))
+    positions = trial.spread(trial.max_rows // FEWEST_SUBSTITUTES)
+    substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.max_rows // len(positions)))
     moved = torch.full((trial.length, trial.length), torch.nan)
     generator = trial.generator(1)
     _try(trial, moved, positions, substitutes, generator)
@@ -117,7 +117,7 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
     if size > trial.noise.across:
         return False, ""
 
-    def told(words: str, less: float, explained: bool) -> tuple[bool, str]:
+    def verdict(words: str, less: float, explained: bool) -> tuple[bool, str]:
         measured = msg(words, size=format_amount(size), less=format_amount(less))
         return explained, msg_together([measured, msg(ROUNDED if explained else NO_ROUNDING)])
 
@@ -126,7 +126,7 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
         less = float(measure(precise).moved[leaks].max())
         explained = less * FLOAT64_FACTOR < size
         if explained or outputs_and_coarsest(precise.subject, trial.ids[None])[1] == torch.float64:
-            return told(IN_FLOAT64, less, explained)
+            return verdict(IN_FLOAT64, less, explained)
     rows = np.flatnonzero(leaks.any(axis=1)).tolist()
     try:
         gradients = measure_gradients(trial, rows)
@@ -135,7 +135,7 @@ def _rounding(trial: CheckTrial, mask: MeasuredMask) -> tuple[bool, str]:
     if gradients is None or not bool(gradients.any() and gradients.isfinite().all()):
         return False, ""
     less = float(gradients[torch.from_numpy(leaks[rows])].max())
-    return told(BY_GRADIENT, less, less <= _relative_rounding(trial) * float(gradients.max()))
+    return verdict(BY_GRADIENT, less, less <= _relative_rounding(trial) * float(gradients.max()))
 
 
 def _relative_rounding(trial: CheckTrial) -> float:
@@ -151,8 +151,8 @@ def _try(trial: CheckTrial, moved: Tensor, positions: list[int], substitutes: in
     own = torch.arange(len(rows))
     rows[own, columns] = trial.other(trial.ids[columns.to(trial.ids.device)], generator)
     done = 0
-    for found, base in trial.changed_beside_base(rows):
-        for difference in apart(found, base).cpu():  # [T]
+    for found, base in trial.changed_with_base(rows):
+        for difference in max_difference(found, base).cpu():  # [T]
             column = int(columns[done])
             moved[:, column] = torch.fmax(moved[:, column], difference)
             done += 1
@@ -168,7 +168,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     Limits: one row; fewer outputs of a large module; no gradient is taken with respect to an embedding that reads other
     ids than the row's.
     """
-    rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
+    rows = trial.spread(int(trial.max_rows * GRADIENT_SHARE))
     try:
         gradients = measure_gradients(trial, rows)
     except RuntimeError as error:  # an operation that has no backward
@@ -366,5 +366,5 @@ def judge_images(trial: CheckTrial) -> Finding:
     if found.verdict != BROKEN:
         gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool())
         found = gradients if gradients.verdict == BROKEN else found
-    kept, broken = N_("image tokens see their own image both ways, and nothing later."), IN_IMAGES
-    return replace(found, words=msg(broken if found.verdict == BROKEN else kept, found=found.words))
+    obeyed, broken = N_("image tokens see their own image both ways, and nothing later."), IN_IMAGES
+    return replace(found, words=msg(broken if found.verdict == BROKEN else obeyed, found=found.words))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mask_check.subject import CheckedModule, TookTooLong, apart
+from mask_check.subject import CheckedModule, TookTooLong, max_difference
 from mask_check.trial import CheckTrial, OperationObserver, rounding_of
 
 MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # most parameters of a module to copy, by default and with --thorough
@@ -18,7 +18,7 @@ FLOAT64_FACTOR = 1000  # rounding is at least this many times smaller in float64
 
 def fits_in_float64(trial: CheckTrial) -> bool:
     """Whether the module is small enough for a copy in float64."""
-    return trial.subject.parameters <= (MAX_THOROUGH if trial.asked.thorough else MAX_IN_FLOAT64)
+    return trial.subject.parameters <= (MAX_THOROUGH if trial.options.thorough else MAX_IN_FLOAT64)
 
 
 def in_float64(trial: CheckTrial) -> CheckTrial | None:
@@ -28,7 +28,7 @@ def in_float64(trial: CheckTrial) -> CheckTrial | None:
         return None
     try:
         precise = replace(trial, subject=trial.subject.in_float64(), mask=None)
-        same = float(apart(precise.alone.to(trial.alone), trial.alone).max())
+        same = float(max_difference(precise.alone.to(trial.alone), trial.alone).max())
     except (TookTooLong, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - a copy may fail, or a tensor created inside may keep its dtype

@@ -196,8 +196,8 @@ class SmallDecoder(nn.Module):
                 attended: Tensor = self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
                 return attended
 
-            kept = self.gradient_checkpointing and torch.is_grad_enabled()
-            x = checkpoint(block, x, attend, use_reentrant=False) if kept else block(x, attend)
+            recomputed = self.gradient_checkpointing and torch.is_grad_enabled()
+            x = checkpoint(block, x, attend, use_reentrant=False) if recomputed else block(x, attend)
         logits = self.unembedding(self.norm(x if logits_to_keep == 0 else self.last(x, logits_to_keep)))
         return SmallOutput(logits, made if use_cache else None)
 
@@ -232,8 +232,8 @@ class SmallDecoder(nn.Module):
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values that later tokens may attend to: all, or the last w − 1 under a window."""
         window = self.masks[layer].window
-        kept = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
-        return k[..., k.shape[-2] - kept :, :], v[..., v.shape[-2] - kept :, :]
+        count = k.shape[-2] if window is None else min(window - 1, k.shape[-2])
+        return k[..., k.shape[-2] - count :, :], v[..., v.shape[-2] - count :, :]
 
     def allowed(self, layer: int, inputs: MaskInputs) -> Tensor:
         """Return a layer's mask, bool [B,1,Q,K], True = may attend."""

@@ -230,16 +230,16 @@ PUBLISHED = [
     faulty(
         "cropped",
         defaults=SmallConfig(sliding_window=5),
-        cached=lambda module, kept, *_: tuple(one[..., 1:, :] if one.shape[-2] == 4 else one for one in kept),
+        cached=lambda module, pair, *_: tuple(one[..., 1:, :] if one.shape[-2] == 4 else one for one in pair),
     ),
     faulty(
         "ring",
         defaults=SmallConfig(sliding_window=5),
-        cached=lambda module, kept, *_: tuple(one.roll(1, -2) for one in kept),
+        cached=lambda module, pair, *_: tuple(one.roll(1, -2) for one in pair),
     ),
     faulty(
         "static",
-        cached=lambda module, kept, *_: tuple(torch.cat([one[..., :-2, :], one[..., -1:, :]], -2) for one in kept),
+        cached=lambda module, pair, *_: tuple(torch.cat([one[..., :-2, :], one[..., -1:, :]], -2) for one in pair),
     ),
     faulty(
         "chunked-steps",
@@ -247,7 +247,7 @@ PUBLISHED = [
             order | (inputs.keys >= inputs.queries[:, :1])[:, None] if inputs.step else order
         ),
     ),
-    faulty("wide", defaults=WINDOWED, order=window_wider(1), cached=lambda module, kept, layer, k, v: (k, v)),
+    faulty("wide", defaults=WINDOWED, order=window_wider(1), cached=lambda module, pair, layer, k, v: (k, v)),
     faulty("narrow", defaults=WINDOWED, order=window_wider(-1)),
     faulty("training", order=lambda module, order, *_: all_allowed(order) if module.training else order),
     faulty("source", base=SmallPair, source_allowed=lambda module, allowed, *_: all_allowed(allowed)),
@@ -293,7 +293,7 @@ PUBLISHED = [
         "one-wide",
         defaults=SmallConfig(sliding_window=5, layer_types=WINDOWS),
         order=window_wider(1),
-        cached=lambda module, kept, layer, k, v: (k, v),
+        cached=lambda module, pair, layer, k, v: (k, v),
     ),
     faulty("top-k", base=TopKDecoder, picked=lambda module, picked, *_: all_allowed(picked)),
     faulty(

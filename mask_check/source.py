@@ -41,8 +41,8 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
 
     def look(_part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
         some = _states([*given, *named.values()])
-        if len({one.shape[:2] == ids.shape for one in some}) > 1:
-            read.extend(one for one in some if one.shape[:2] == source.shape)
+        if len({state.shape[:2] == ids.shape for state in some}) > 1:
+            read.extend(state for state in some if state.shape[:2] == source.shape)
             begins.append(len(states))
         found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
         states.extend(_states([found]))
@@ -53,7 +53,7 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
     if isinstance(own, Tensor) or read:
         return called, own if isinstance(own, Tensor) else read[0]
     begins += [index for index, state in enumerate(states) if state.shape[1] == ids.shape[1]]
-    before = [one for one in states[: begins[0] if begins else 0] if one.shape[:2] == source.shape]
+    before = [state for state in states[: begins[0] if begins else 0] if state.shape[:2] == source.shape]
     return called, before[-1] if before else None
 
 
@@ -116,9 +116,9 @@ def judge_cross(trial: CheckTrial) -> Finding:
     moved = trial.difference(other, padded)
     values = {"where": moved.where, "moved": format_amount(moved.amount)}
     broken = msg("changing the ids of the source's pads changes output {where} by {moved}.", **values)
-    kept = msg("{pads} pads after its source change nothing, whatever they contain.", pads=PADS)
-    most = max(difference.amount, moved.amount)
-    finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))
+    obeyed = msg("{pads} pads after its source change nothing, whatever they contain.", pads=PADS)
+    max_change = max(difference.amount, moved.amount)
+    finding = trial.finding(max_change, broken=broken, obeyed=obeyed, pair=(moved.where, length))
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
         return unknown(msg("changing the source changes nothing either: perhaps it is not read at all."), finding)
@@ -137,8 +137,8 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
         return skipped(msg("it has no cross-attention."))
     for many in (trial.length, max(len(source) // 2, 1)):
         ids = trial.ids[None, :many]
-        floating = [one for one in subject.inner.parameters() if one.is_floating_point()]  # perhaps frozen
-        with setting((one, "requires_grad", True) for one in floating), torch.enable_grad():
+        floating = [p for p in subject.inner.parameters() if p.is_floating_point()]  # perhaps frozen
+        with setting((p, "requires_grad", True) for p in floating), torch.enable_grad():
             called, states = encoded(subject, ids, source[None])
             if states is None or not states.requires_grad or states.shape[1] != len(source):
                 return skipped(msg("its encoder's states were not found."))

@@ -66,13 +66,13 @@ class CheckedModule:
             raise CannotCheck(msg(SCRIPTED))
         signature = inspect.signature(inner.forward).parameters
         self._takes = set(signature)
-        further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
+        further = any(argument.kind == argument.VAR_KEYWORD for argument in signature.values())
         if self.is_pretrained_model and further and "past_key_values" in self._takes:
             self._takes.add("use_cache")  # some pass it on in **kwargs
-        for name, one in signature.items():
-            if one.default is one.empty and name == EMBEDS:
+        for name, argument in signature.items():
+            if argument.default is argument.empty and name == EMBEDS:
                 self._make_table()
-            elif one.default is one.empty and name in NEEDS:
+            elif argument.default is argument.empty and name in NEEDS:
                 raise CannotCheck(msg(NEEDS_MORE, what=name))
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         known = (EMBEDS,) if self.table is not None else IDS
@@ -84,16 +84,16 @@ class CheckedModule:
         named = (one for one in signature.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
         self.needs = [one.name for one in named if one.default is one.empty and one.name not in filled]
         # a configuration of transformers' says so of an encoder or a decoder alone, too
-        said = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model
-        pair = said or "decoder_input_ids" in self._takes
+        declared = bool(getattr(self.config, "is_encoder_decoder", False)) and not self.is_pretrained_model
+        pair = declared or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # set by find_positions
         self.ignores_positions = False  # set by padding.judge_positions if they change nothing
         self._first = 0
         self.numbers_positions_by_padding = any(map(numbers_positions_by_padding, module.modules()))
         parameters = list(module.parameters())
-        self.parameters = sum(one.numel() for one in parameters)
-        weight = next((one for one in parameters if one.is_floating_point()), torch.zeros(1))
+        self.parameters = sum(p.numel() for p in parameters)
+        weight = next((p for p in parameters if p.is_floating_point()), torch.zeros(1))
         self.dtype, self.device = weight.dtype, weight.device
 
     def takes(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class CheckedModule:
         width = next((one for one in sizes if isinstance(one, int) and one > 0), 0)
         if not width:
             raise CannotCheck(msg("it takes embeddings whose width is not known: give it a config"))
-        first = next((one for one in self.inner.parameters() if one.is_floating_point()), torch.zeros(1))
+        first = next((p for p in self.inner.parameters() if p.is_floating_point()), torch.zeros(1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
@@ -155,8 +155,8 @@ class CheckedModule:
         own = [one for part in self.inner.modules() for one in vars(part).values()]
         own += [one for some in own if isinstance(some, dict) for one in some.values()]
         own += [one for some in own if isinstance(some, list | tuple) for one in some]
-        kept = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # not a leaf: deepcopy refuses it
-        memo = {id(one): one.detach().clone() for one in kept}
+        not_leaves = [one for one in own if isinstance(one, Tensor) and not one.is_leaf]  # deepcopy refuses them
+        memo = {id(tensor): tensor.detach().clone() for tensor in not_leaves}
         copied.module = copied.inner = copy.deepcopy(self.inner, memo).double()
         model_class, network = model_of_transformers(copied.inner)
         if model_class:  # its experts are run by torch's grouped_mm, which takes no float64
@@ -180,7 +180,7 @@ class CheckedModule:
                 raise
             except Exception:  # noqa: BLE001 - its table may be too short, or it may take no positions
                 continue
-            self.takes_positions = float(apart(with_positions, without_positions).max()) <= tolerance
+            self.takes_positions = float(max_difference(with_positions, without_positions).max()) <= tolerance
             if self.takes_positions:
                 return
         self._first = 0
@@ -336,8 +336,8 @@ def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 def restoring_state(module: nn.Module) -> Iterator[None]:
     """Restore afterwards what the module's parts stored in a forward, as attributes and buffers: of a table that is
     rebuilt for every length, the table and the length; of a buffer that is written into, its numbers."""
-    every = (kept for part in module.modules() for kept in (vars(part), part._buffers))
-    own = [(kept, {**kept}) for kept in every if isinstance(kept, dict)]  # a scripted part's _buffers is not
+    every = (stored for part in module.modules() for stored in (vars(part), part._buffers))
+    own = [(stored, {**stored}) for stored in every if isinstance(stored, dict)]  # a scripted part's _buffers is not
     try:
         with restoring_buffers(module):
             yield
@@ -380,15 +380,15 @@ def restoring_module(module: nn.Module) -> Iterator[None]:
 def no_autocast_cache() -> Iterator[None]:
     """Keep a surrounding autocast from caching cast weights: those cast in a pass without gradients would have none in
     a training step that follows."""
-    kept = torch.is_autocast_cache_enabled()
+    enabled = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
         yield
     finally:
-        torch.set_autocast_cache_enabled(kept)
+        torch.set_autocast_cache_enabled(enabled)
 
 
-def apart(one: Tensor, other: Tensor) -> Tensor:
+def max_difference(one: Tensor, other: Tensor) -> Tensor:
     """Return the largest difference at each position, [..,V] -> [..]; infinite for NaN, or if only one is infinite."""
     difference = (one - other).abs_()  # in place: for a large vocabulary it takes a gigabyte
     difference.masked_fill_(one == other, 0.0)  # -inf logits of entries that are never predicted

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, format_amount
-from mask_check.subject import CheckedModule, apart, hooks_on, largest
+from mask_check.subject import CheckedModule, hooks_on, largest, max_difference
 from model.spec import MAX_POSITIONS
 
 ROUNDS = 3
@@ -65,7 +65,7 @@ DEFAULT_OPTIONS = CheckOptions()
 class CheckTrial:
     """A module, a row of ids [T] and its findings so far. pool [N]: ids to replace others by. pad: the id of padding.
 
-    most_tokens: the longest row that it is known to take, 0 for unknown. mask: the measured influence between tokens,
+    max_tokens: the longest row that it is known to take, 0 for unknown. mask: the measured influence between tokens,
     None until it is measured. longer: the lengths of the longer rows that were tried. refused: whether one raised, or
     ran out of time or memory. found: the findings of earlier laws, by key.
     """
@@ -77,8 +77,8 @@ class CheckTrial:
     declared: Declared
     noise: Noise
     seed: int
-    asked: CheckOptions = DEFAULT_OPTIONS
-    most_tokens: int = 0
+    options: CheckOptions = DEFAULT_OPTIONS
+    max_tokens: int = 0
     mask: MeasuredMask | None = None
     longer: list[int] = field(default_factory=list)
     refused: bool = False
@@ -91,13 +91,13 @@ class CheckTrial:
     @property
     def given_as_cells(self) -> bool:
         """Whether the declared mask was given cell by cell, so that it has this length only."""
-        mask = self.asked.mask
-        return not (mask is None or isinstance(mask, str) or all(isinstance(one, str) for one in mask))
+        mask = self.options.mask
+        return not (mask is None or isinstance(mask, str) or all(isinstance(name, str) for name in mask))
 
     def at(self, length: int, ids: Tensor | None = None) -> "CheckTrial":
         """Return this trial on a row of another length: these ids, or random ones."""
         row = self.random_rows(1, length, self.generator(10))[0] if ids is None else ids
-        declared = declare(self.subject.config, length, self.asked.mask, self.subject.kind)
+        declared = declare(self.subject.config, length, self.options.mask, self.subject.kind)
         return replace(self, ids=row, declared=declared, mask=None)
 
     @property
@@ -112,7 +112,7 @@ class CheckTrial:
         def refused(many: int) -> bool:
             return refuses(self.subject, self.random_rows(1, many, self.generator(10)))
 
-        if self.most_tokens or length <= self.longest or not refused(length):
+        if self.max_tokens or length <= self.longest or not refused(length):
             return length
         shorter = range(self.longest // STEP * STEP + STEP, length, STEP)
         taken = bisect_left(shorter, True, key=refused)
@@ -129,7 +129,7 @@ class CheckTrial:
         return max(1, self.length * 2 // 3)
 
     @property
-    def most_rows(self) -> int:
+    def max_rows(self) -> int:
         """The most rows that measuring influence may take: fewer for a large module."""
         rows = WORK / max(self.subject.parameters, 1) * 24 / self.length
         return int(min(max(rows, FEWEST_ROWS), MAX_ROWS))
@@ -150,11 +150,11 @@ class CheckTrial:
     def part_alone(self) -> Tensor:
         return self.subject.outputs(self.ids[None, : self.part])[0]
 
-    def spread(self, most: int) -> list[int]:
-        """Return at most `most` positions, but at least 4, from the first to the last."""
-        if max(most, 4) >= self.length:
+    def spread(self, count: int) -> list[int]:
+        """Return at most `count` positions, but at least 4, from the first to the last."""
+        if max(count, 4) >= self.length:
             return list(range(self.length))
-        return sorted({round(one) for one in np.linspace(0, self.length - 1, max(most, 4)).tolist()})
+        return sorted({round(one) for one in np.linspace(0, self.length - 1, max(count, 4)).tolist()})
 
     def generator(self, offset: int) -> torch.Generator:
         """Return a random generator that is the same at every check with this seed."""
@@ -170,7 +170,7 @@ class CheckTrial:
     def random_rows(self, count: int, length: int, generator: torch.Generator) -> Tensor:
         return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)
 
-    def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def changed_with_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the outputs of rows [N,T], part by part, with the row's own from the same forward: ([n,T,V], [1,T,V]).
 
         Both are in one batch, so that they are computed with the same shapes; every forward has the same number of
@@ -187,19 +187,19 @@ class CheckTrial:
 
     def difference(self, found: Tensor, expected: Tensor) -> "Difference":
         """Compare outputs [T,V]: the largest difference, and the first position where it exceeds the tolerance."""
-        each = apart(found, expected)
+        each = max_difference(found, expected)
         return Difference(float(each.max()), first_above(each, self.tolerance))
 
-    def compared(self, found: Tensor, expected: Tensor, broken: str, kept: str, **values: Any) -> Finding:
+    def compared(self, found: Tensor, expected: Tensor, broken: str, obeyed: str, **values: Any) -> Finding:
         """Return the finding on outputs [T,V] that should be equal. broken: with {amount} and {where}, marked by N_."""
         difference = self.difference(found, expected)
-        return self.finding(difference.amount, broken=msg(broken, **values, **difference.values), kept=kept)
+        return self.finding(difference.amount, broken=msg(broken, **values, **difference.values), obeyed=obeyed)
 
-    def finding(self, amount: float, *, broken: str, kept: str, pair: tuple[int, int] | None = None) -> Finding:
-        """Return the finding on an amount, with the sentence `broken` if it exceeds the tolerance, else `kept`."""
+    def finding(self, amount: float, *, broken: str, obeyed: str, pair: tuple[int, int] | None = None) -> Finding:
+        """Return the finding on an amount, with the sentence `broken` if it exceeds the tolerance, else `obeyed`."""
         if amount > self.tolerance:
             return Finding(BROKEN, broken, amount, self.tolerance, pair)
-        return Finding(OBEYS, kept, amount, self.tolerance)
+        return Finding(OBEYS, obeyed, amount, self.tolerance)
 
 
 def within(context: int) -> int:
@@ -244,18 +244,18 @@ def noise_of(subject: CheckedModule, ids: Tensor, other_rows: Tensor, seed: int)
     whose outputs for the same ids differ each time.
     """
     copies, again = (subject.batch_outputs(ids.expand(1 + len(other_rows), -1)) for _ in range(2))
-    beside = subject.batch_outputs(torch.cat([other_rows, ids]))
+    last = subject.batch_outputs(torch.cat([other_rows, ids]))
     rounded, base, steady = rounding_of(subject, ids, seed)
     floor = torch.finfo(subject.dtype).eps * largest(copies)
-    repeated = float(apart(copies, again).max())
-    most = Noise(floor, rounded).across
+    repeated = float(max_difference(copies, again).max())
+    limit = Noise(floor, rounded).across
     drifts = steady > max(rounded, Noise(floor, 0.0).across)  # as of a module that counts its calls
-    if repeated > most or drifts:
-        drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
+    if repeated > limit or drifts:
+        drawn = steady <= limit < float(max_difference(base, subject.outputs(ids)).max())
         values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
         raise CannotCheck(msg(RANDOM if drawn else CHANGES, **values))
-    mixed = max(float(apart(copies[:1], copies).max()), float(apart(copies[-1:], beside[-1:]).max()))
-    subject.row_by_row = mixed > most
+    mixed = max(float(max_difference(copies[:1], copies).max()), float(max_difference(copies[-1:], last[-1:]).max()))
+    subject.row_by_row = mixed > limit
     return Noise(max(repeated, min(mixed, rounded), floor), rounded)
 
 
@@ -268,14 +268,14 @@ def rounding_of(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, 
             torch.manual_seed(0)
             return subject.outputs(ids)
 
-    most, generator = 0.0, torch.Generator().manual_seed(seed)
+    change, generator = 0.0, torch.Generator().manual_seed(seed)
     with subject.uncompiled():
         base = run()
         for _ in range(ROUNDS):
             with rounded_once_more(subject.module, generator):
-                most = max(most, float(apart(base, run()).max()))
+                change = max(change, float(max_difference(base, run()).max()))
         again = run()
-    return most, base, float(apart(base, again).max())
+    return change, base, float(max_difference(base, again).max())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Cann
 from mask_check.longer import quick_check
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import SAMPLES
-from mask_check.subject import TookTooLong, apart
+from mask_check.subject import TookTooLong, max_difference
 from model.base import CHECKPOINTS
 from model.errors import CheckpointError
 from model.huggingface import own_network
@@ -293,7 +293,7 @@ def test_two_numbers_that_are_none_are_infinitely_apart() -> None:
     nan, inf = math.nan, math.inf
     one = torch.tensor([[1.0, 2.0], [nan, 0.0], [-inf, 0.0], [-inf, 0.0]])
     other = torch.tensor([[1.5, 2.0], [nan, 0.0], [-inf, 0.25], [3.0, 0.0]])
-    assert apart(one, other).tolist() == [0.5, inf, 0.25, inf]
+    assert max_difference(one, other).tolist() == [0.5, inf, 0.25, inf]
 
 
 def test_a_law_that_raises_cannot_tell() -> None:

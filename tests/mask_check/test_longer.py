@@ -13,7 +13,7 @@ from mask_check import longer
 from mask_check.check import check
 from mask_check.declared import cause_of, declare
 from mask_check.findings import BROKEN, OBEYS, CheckReport, verdict_of
-from mask_check.prepare import _most_tokens, prepare
+from mask_check.prepare import _max_tokens, prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.subject import CheckedModule, TookTooLong
 from tests.mask_check.modules import ReadsAhead, SmallAttention, Written
@@ -74,7 +74,7 @@ def test_on_a_gpu_no_row_is_longer_than_the_tables(device: str, most: int, longe
     """On a GPU an index out of range ends all work, so the context is not found by trying."""
     trial = prepare(CheckedModule(Tables()), torch.arange(24))
     subject: Any = SimpleNamespace(config=None, inner=Tables(), device=torch.device(device))
-    assert _most_tokens(subject, 50) == most
+    assert _max_tokens(subject, 50) == most
     assert max(longer._lengths(trial, most)) == longest  # 8 positions spared, no whole blocks
 
 

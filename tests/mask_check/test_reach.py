@@ -139,9 +139,9 @@ def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:
     trial = prepare(CheckedModule(SmallDecoder().eval()), None)
     most = reach.FEWEST_SUBSTITUTES
-    assert trial.spread(trial.most_rows // most) == list(range(24))
+    assert trial.spread(trial.max_rows // most) == list(range(24))
     trial.subject.parameters = 10**9
-    places = trial.spread(trial.most_rows // most)
+    places = trial.spread(trial.max_rows // most)
     assert len(places) == 12
     assert (places[0], places[-1]) == (0, 23)
 
