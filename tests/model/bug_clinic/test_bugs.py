@@ -110,7 +110,7 @@ def test_keys_differ_and_variants_stand_together() -> None:
 
 
 class TestAgainstTheWrongLineItself:
-    """Each bug's function of q, k and v gives what its wrong line, in the usual place in a module, gives of x."""
+    """Each bug's function of q, k and v gives what its wrong line, where a module usually has it, gives of x."""
 
     @pytest.fixture
     def module(self) -> MultiHeadAttention:
@@ -136,7 +136,7 @@ class TestAgainstTheWrongLineItself:
             assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
-        filled = [bugs.token_in_view_split(head, place, H, T) for head in range(H) for place in range(T)]
+        filled = [bugs.token_in_view_split(head, position, H, T) for head in range(H) for position in range(T)]
         assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:

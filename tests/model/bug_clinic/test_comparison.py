@@ -66,9 +66,9 @@ def test_in_later_layers_padding_alone_is_masked_whatever_window_a_model_has(tmp
 def test_padding_that_is_open_is_open_as_far_as_the_window_reaches(key: str, tmp_path: Path) -> None:
     model = catalog.load(str(save("mistral", tmp_path / "mistral")))
     trace = read(model, "the cat sat on a mat and then it saw the cat")
-    keep, place = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
+    keep, position = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
     assert not keep[:4].any(), "more padding than the window of 3 reaches over"
-    back = place[:, None] - place
+    back = position[:, None] - position
     order = (back >= 0) & (back < 3)
     opened = order & keep[:, None] if key == "wrong-axis" else order | keep
     for head in range(trace.num_heads):

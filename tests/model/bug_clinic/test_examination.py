@@ -118,7 +118,7 @@ def test_targets_that_are_not_shifted_by_hand(story: Model, trace: Trace) -> Non
     """The expected loss is that of the token at each position under the logits at the same position."""
     here = trace.batch.real(0)
     logs = trace.logits[0, here].double().log_softmax(-1)
-    expected = torch.stack([-logs[place, token] for place, token in enumerate(trace.batch.ids[0, here])])
+    expected = torch.stack([-logs[position, token] for position, token in enumerate(trace.batch.ids[0, here])])
     assert len(expected) == 20
     mean = examine(story, trace, 0, "targets", 4).loss[0]
     assert mean == pytest.approx(float(expected.mean()), abs=5e-5)  # as 1e-3 in one of the 20 tokens

@@ -133,8 +133,8 @@ def test_an_adapter_of_a_gpt2_whose_weights_are_stored_the_other_way_round(tmp_p
 def test_peft_puts_no_adapter_in_a_second_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_adapter(folder, {QUERY: (40, 24)})
     expected = logits(folder)
-    for place in ("models.auto.auto_factory", "integrations.peft"):
-        monkeypatch.setattr(f"transformers.{place}.is_peft_available", lambda: True)
+    for module in ("models.auto.auto_factory", "integrations.peft"):
+        monkeypatch.setattr(f"transformers.{module}.is_peft_available", lambda: True)
     assert torch.equal(logits(folder), expected)
 
 

@@ -153,9 +153,9 @@ def test_what_all_sources_add_to_the_logits_makes_them(name: str, loaded: dict[s
     for query in (8, 3):
         sources = frozen.stream([query], None)
         each = frozen.logits(query, sources.parts[:, 0])
-        place = sources.names.index("L1 H2")
+        index = sources.names.index("L1 H2")
         effect = effect_on_logits(frozen, trace, 0, trace.spec, 1, 2, query)
-        torch.testing.assert_close(each[place], effect, atol=1e-4, rtol=0)
+        torch.testing.assert_close(each[index], effect, atol=1e-4, rtol=0)
         logits = trace.logits[0, query].double()
         if frozen.caps_logits:
             logits = 5 * torch.atanh(logits / 5)

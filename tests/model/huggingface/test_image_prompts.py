@@ -131,13 +131,13 @@ def test_the_pixels_of_a_token_change_it_and_no_other(
         change, least = (after - before).abs().amax(-1), 1e-4 * before.abs().max()
         moved = set((change > least).nonzero()[:, 0].tolist())
         reach = max(size) / 32 * 3  # of a Lanczos filter over 3 of at least 32 resized pixels
-        near = {place for place, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
-        alike = {place for place, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
+        near = {index for index, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
+        alike = {index for index, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
         assert at in moved
         assert moved <= near, (name, size, at)
         if min(_sides(box)) > 9:  # patches of 8 pixels or more: the filter reaches from the middle to the edge
             most = change[at] / 20 if name in TWICE else least
-            assert {place for place in alike if change[place] > most} == {at}, (name, size, at)
+            assert {index for index in alike if change[index] > most} == {at}, (name, size, at)
             strict += 1
     assert strict
 

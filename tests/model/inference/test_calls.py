@@ -48,7 +48,7 @@ def load(name: str, folder: Path, **settings: str) -> Model:
 
 def ids_of(model: Model, count: int = 17) -> list[int]:
     """Return different tokens, none of them special."""
-    return [5 + 3 * place % 50 for place in range(count)]
+    return [5 + 3 * index % 50 for index in range(count)]
 
 
 @pytest.mark.parametrize(("chunks", "prefix"), [([5, 3, 2], 7), (4, 0), (1, 0), ([17], 0)])
