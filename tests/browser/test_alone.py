@@ -69,29 +69,29 @@ def colours(canvas: Locator) -> int:
     }""")
 
 
-def said_at(place: Locator, words: str, points: list[tuple[float, float]]) -> list[str]:
-    """Point at each of these screen points, and return the text of `words` at each, recorded in the page."""
-    place.evaluate(
-        """(place, words) => {
-             place.said = [];
-             place.onpointermove = () => place.said.push(place.querySelector(words).innerText);
+def said_at(element: Locator, selector: str, points: list[tuple[float, float]]) -> list[str]:
+    """Point at each of these screen points, and return the text of `selector` at each, recorded in the page."""
+    element.evaluate(
+        """(element, selector) => {
+             element.said = [];
+             element.onpointermove = () => element.said.push(element.querySelector(selector).innerText);
            }""",
-        words,
+        selector,
     )
     for point in points:
-        place.page.mouse.move(*point)
-    said = place.evaluate("place => { place.onpointermove = null; return place.said; }")
+        element.page.mouse.move(*point)
+    said = element.evaluate("element => { element.onpointermove = null; return element.said; }")
     assert len(said) == len(points)
     return said
 
 
-def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
+def said_of_cells(element: Locator) -> dict[tuple[int, int], str]:
     """Return the texts about cells, (query, key) -> text, at points all over a heatmap."""
-    expect(place).to_have_attribute("data-head", re.compile("L"))
-    box = place.locator("canvas").bounding_box()
+    expect(element).to_have_attribute("data-head", re.compile("L"))
+    box = element.locator("canvas").bounding_box()
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
     points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
-    found = filter(None, map(CELL.fullmatch, said_at(place, ".cell", points)))
+    found = filter(None, map(CELL.fullmatch, said_at(element, ".cell", points)))
     said = {(int(one[1]), int(one[2])): one[3] for one in found}
     assert len(said) > 60
     return said
@@ -197,8 +197,8 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     side = box["width"] - margin["l"] - margin["r"]
     assert side > 300
     cells = list(np.ndindex(found.numpy().shape))
-    places = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
-    points = [(box["x"] + across, box["y"] + down) for across, down in places]
+    offsets = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
+    points = [(box["x"] + across, box["y"] + down) for across, down in offsets]
     for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
         assert re.match(rf"{query}: .* attends to {key}: ", said)
         assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
@@ -232,8 +232,8 @@ for (const { code, packet, traits } of %s) {
   };
   models.push(model);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  const place = document.body.appendChild(document.createElement("div"));
-  model.leave = module.default.render({ model, el: place });
+  const element = document.body.appendChild(document.createElement("div"));
+  model.leave = module.default.render({ model, el: element });
 }
 </script>
 """
@@ -259,7 +259,7 @@ def open_widgets(page: Page, file: Path, *canvases: Canvas) -> None:
 
 @pytest.mark.parametrize("view", ["overview", "heatmap", "tokens", "mask", "pixels"])
 def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
-    three = unmask.digit([place % 8 for place in range(64)], 3)
+    three = unmask.digit([index % 8 for index in range(64)], 3)
     shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0), "mask": run.mask(4, 0),
              "pixels": three.pixels(1, 1, 20)}[view]  # fmt: skip
     page = browser.new_page()
@@ -318,14 +318,14 @@ def growing(run: Run, open_file: Open, tmp_path: Path) -> Page:
 
 
 def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(growing: Page) -> None:
-    place, said = growing.locator("canvas"), growing.locator(".cell")
+    canvas, said = growing.locator("canvas"), growing.locator(".cell")
     seen = []
     for height in (1400, 800):
         growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is repainted once
-        expect(place).to_have_js_property("width", 984)
-        place.hover(position={"x": 300, "y": 300})
+        expect(canvas).to_have_js_property("width", 984)
+        canvas.hover(position={"x": 300, "y": 300})
         expect(said).to_have_text(CELL)
-        seen.append((said.inner_text(), place.bounding_box()))
+        seen.append((said.inner_text(), canvas.bounding_box()))
     assert seen[0] == seen[1]
 
 

@@ -38,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Picture | Repor
     run, lifted = model.run(TEXT), model.run([TEXT, "one"], causal=False, padding=False, row=1)
     other, one, dates = model.run(TEXT, causal=False), model.run("a"), unmask.load("dates").run("3 March 2021")
     weights = [torch.rand(1, 2, 30, 30).softmax(-1) for _ in range(3)]
-    given = unmask.attentions(weights, [f"t{place}" for place in range(30)])  # spread out: no weight above 0.1
+    given = unmask.attentions(weights, [f"t{index}" for index in range(30)])  # spread out: no weight above 0.1
     return {
         "heads": run.heads(), "head": run.head(4, 0), "tokens": run.tokens(4, 0), "arcs": run.arcs(4, [0, 1]),
         "mask": run.mask(4, 0), "leak": lifted.leak(), "next": run.next_token(), "difference": other.difference(run),
