@@ -69,7 +69,7 @@ def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> N
     found = answer(model, trace, trace, "", QuestionSubject("where", 0, 2, 2, None, (), image=SCENE))
     shares = shape_shares(trace.weights(2, 2)[-1, :PATCHES].numpy(), SCENE)
     assert [choice.values["shape"] for choice in found.choices] == [*shares]
-    assert [found.choices[place].values["shape"] for place in found.right] == [max(shares, key=lambda one: shares[one])]
+    assert [found.choices[index].values["shape"] for index in found.right] == [max(shares, key=lambda one: shares[one])]
     assert (found.why.values["shape"], found.why.values["share"]) == (shape, shares[shape])
 
 

@@ -40,7 +40,7 @@ def ask(story: Model) -> Ask:
 
 
 def right(found: Answer) -> list[str]:
-    return [plain(found.choices[place]) for place in sorted(found.right)]
+    return [plain(found.choices[index]) for index in sorted(found.right)]
 
 
 def test_a_row_by_hand() -> None:
@@ -103,8 +103,8 @@ def test_numbers_of_a_row_and_how_near_is_right(ask: Ask) -> None:
     found = ask("number", numbers=ROW, of="score", key=1, within=0.05)
     assert right(found) == ["2.83"]
     assert found.number == pytest.approx(4 / 2**0.5)
-    (place,) = found.right
-    assert [found.typed(number) for number in (2.8, 2.87, 2.77, -2.83)] == [place, place, OTHER, OTHER]
+    (index,) = found.right
+    assert [found.typed(number) for number in (2.8, 2.87, 2.77, -2.83)] == [index, index, OTHER, OTHER]
     assert right(ask("number", numbers=ROW, of="weight", key=0)) == ["0.18"]
     assert right(ask("number", numbers=ROW, of="output")) == ["0.35"]
     numbers = [float(plain(one)) for one in found.choices]

@@ -30,7 +30,7 @@ def ask(
 
 def right(found: Answer) -> list[object]:
     """Return the text of each right choice: its sentence, or the value of its placeholder if it has one."""
-    choices = [found.choices[place] for place in sorted(found.right)]
+    choices = [found.choices[index] for index in sorted(found.right)]
     return [next(iter(choice.values.values()), choice.sentence) for choice in choices]
 
 
@@ -171,7 +171,7 @@ def test_a_picture_s_masks_are_those_of_the_head_that_is_shown(story: Model) -> 
     """The causal mask is off in layer 3 alone; the head is in layer 0."""
     other = MaskSpec(causal=False, layers=(3,))
     found = ask(story, "picture", ONCE, other, head=(0, 3), among=(other, MaskSpec(causal=False)))
-    assert [plain(found.choices[place]) for place in (*found.right,)] == ["causal mask + padding mask"]
+    assert [plain(found.choices[index]) for index in (*found.right,)] == ["causal mask + padding mask"]
     assert "causal mask + padding mask" in plain(found.why)
     assert plain(found.choices[1]) == "padding mask"
 

@@ -285,7 +285,7 @@ def test_all_lessons_that_ship_are_read_each_names_the_next_and_each_asks_three_
     assert min(sum(step.ask is not None for step in lesson.steps) for lesson in lessons) >= 3
     assert all(step.notice for lesson in lessons for step in lesson.steps)
     names = [one.name for one in found]
-    before = [set(names[:place]) for place in range(len(names))]
+    before = [set(names[:index]) for index in range(len(names))]
     assert all(set(one.after) <= seen for one, seen in zip(lessons, before, strict=True))
     assert all(5 <= len(one.steps) <= 7 for name, one in zip(names, lessons, strict=True) if name in NEW)
     sources = [(FOLDER / language / f"{name}.md").read_text(encoding="utf-8") for name in names]

@@ -150,7 +150,7 @@ class TestAllBugs:
         page = Clinic(bug="view", text="a b c d e f g h", head="2")
         assert page.head == 2
         pieces = page.pieces()
-        expected = [token_in_view_split(2, place, 6, len(pieces)) for place in range(len(pieces))]
+        expected = [token_in_view_split(2, position, 6, len(pieces)) for position in range(len(pieces))]
         names = [name.split(": ", 1)[1] for name in page.rows()]
         assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
         (first, begins), (last, ends) = expected[0], expected[-1]
@@ -300,13 +300,13 @@ class TestSpotTheBug:
     def answer(self, page: Clinic) -> str:
         """Return the key of the bug in the current puzzle."""
         asked = page.app.session_state["spot"]["asked"]
-        names = [page.app.button(key=f"candidate_{place}").label for place in range(4)]
+        names = [page.app.button(key=f"candidate_{n}").label for n in range(4)]
         assert names == [BY_KEY[key].name for key in asked.candidates]
         return asked.bug
 
     def press(self, page: Clinic, bug: str, *, right: bool) -> None:
-        places = [n for n in range(4) if (page.app.button(key=f"candidate_{n}").label == BY_KEY[bug].name) == right]
-        page.press(f"candidate_{places[0]}")
+        numbers = [n for n in range(4) if (page.app.button(key=f"candidate_{n}").label == BY_KEY[bug].name) == right]
+        page.press(f"candidate_{numbers[0]}")
 
     def test_from_the_first_puzzle_to_the_third(self) -> None:
         page = Clinic().play()
@@ -326,7 +326,7 @@ class TestSpotTheBug:
         assert "1 of 1 correct" in page.words()
         assert "Why not" not in page.words()
         assert re.search(r"The clue: .*\d.* in the correct version, and .*\d.* here\.", page.words())
-        assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
+        assert all(page.app.button(key=f"candidate_{n}").disabled for n in range(4))
 
         page.press("another")
         second = self.answer(page)
@@ -394,7 +394,7 @@ def test_in_chinese_no_puzzle_is_told_in_english() -> None:
     page = Clinic(lang="zh", puzzle="7").press("hint")
     assert not [found for shown in texts(page.app) for found in english(shown)]
     asked = page.app.session_state["spot"]["asked"]
-    wrong = next(place for place, key in enumerate(asked.candidates) if key != asked.bug)
+    wrong = next(n for n, key in enumerate(asked.candidates) if key != asked.bug)
     page.press(f"candidate_{wrong}")
     assert page.app.error
     assert not [found for shown in texts(page.app) for found in english(shown)]

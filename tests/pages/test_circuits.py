@@ -137,10 +137,10 @@ def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> Non
 def test_circuits_as_measures_of_the_atlas(story: Model) -> None:
     page = HeadAtlas(x="copying_scores", y="strongest_reads")
     points = page.points()
-    places = points["customdata"]
-    assert min(layer for layer, _ in places) == 1, "heads of the first layer read no other"
+    heads = points["customdata"]
+    assert min(layer for layer, _ in heads) == 1, "heads of the first layer read no other"
     page.set(layer=0, head=1)  # a head of the first layer
     assert page.trace("atlas_scatter", "chosen")["x"] == []
     assert page.points() == points
     expected = copying_scores(story)
-    assert points["x"] == pytest.approx([float(expected[tuple(place)]) for place in places], abs=1e-5)
+    assert points["x"] == pytest.approx([float(expected[tuple(head)]) for head in heads], abs=1e-5)

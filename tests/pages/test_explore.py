@@ -185,7 +185,7 @@ class TestChoices:
         assert len(whole) > MAX_TICKS
         page.set(positions=(10, 30))
         assert same(page.weights(), whole[10:30, 10:30])
-        assert [name.partition(":")[0] for name in page.names()] == [str(place) for place in range(10, 30)]
+        assert [name.partition(":")[0] for name in page.names()] == [str(position) for position in range(10, 30)]
         assert page.sentence() == sentence
         assert same(Explore(**page.url | {"text": text}).weights(), page.weights())
 

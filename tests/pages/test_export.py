@@ -241,7 +241,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     assert "The query is 4: “" in carried_said
     assert "adds: the norm of what the key adds" in carried_said
     np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
-    q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
+    q, k = (one[0, 3, position] for one, position in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
     score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
     assert f" is {signed(score)}: q·k × {len(q) ** -0.5:.4g}. Its weight is {weight_text(weight)}." in cell
     assert "The score of 4: “" in cell

@@ -70,7 +70,7 @@ class TestKeys:
     def test_they_move_the_query_among_what_is_shown_and_no_hidden_padding(self, view: str) -> None:
         page = Explore(text=LINES, row="1", pad="left", view=view)
         rows = next(trace["y"] for trace in page.figures()["head_figure"]["data"] if trace["name"] == "weights")
-        first, last = (int(rows[place].partition(":")[0]) for place in (0, -1))
+        first, last = (int(rows[index].partition(":")[0]) for index in (0, -1))
         assert first > 0
         moves = [json.loads(one.proto.json) for one in page.app.get("bidi_component") if one.proto.json]
         moves = [one for one in moves if "among" in one]
@@ -150,9 +150,9 @@ class TestCarried:
         found = carried(story, trace, 1, trace.spec, 3, 2, 9)
         assert found.added is not None
         (table,) = [one for one in page.html() if "weight × |v|" in one]
-        for place in range(5):
-            row = re.search(rf">{place}: .*?</tr>", table)
-            for text in (weight_text(found.weights[place]), f"{found.moved[place]:.3f}", f"{found.added[place]:.3f}"):
+        for key in range(5):
+            row = re.search(rf">{key}: .*?</tr>", table)
+            for text in (weight_text(found.weights[key]), f"{found.moved[key]:.3f}", f"{found.added[key]:.3f}"):
                 assert text in row[0]
         assert any("pushes up" in one for one in page.html())
 

@@ -36,7 +36,7 @@ def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
     batch = story.encode([FIRST])
     length = batch.ids.shape[1]
     found = logit_lens(story, batch, MaskSpec(), 0, range(length))
-    assert page.cells() == [story.label(int(one)) for place in range(length) for one in found.ids[:, place, 0]]
+    assert page.cells() == [story.label(int(one)) for position in range(length) for one in found.ids[:, position, 0]]
     assert (
         page.sentence()
         == "After “·silver” the model predicts “·whist” (99.4%), ranked first from L4 on. After L3 it was “·and”."

@@ -117,7 +117,7 @@ def test_a_draft_that_no_link_holds_is_said_to_be_lost_by_a_reload() -> None:
     page = Lessons(edit="true")
     assert "The link contains the whole lesson." in page.run().said("caption")
     assert "lesson_editor" not in [one.key for one in page.app.button], "no press replaces what is written"
-    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + place) for place in range(9_000))
+    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + index) for index in range(9_000))
     (said,) = [one for one in page.run().said("caption") if "A reload loses it: save it" in one]
     assert not re.search(r"\d", said), "the limit is one of the packed text, not of the source's length"
 

@@ -107,16 +107,16 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
     for one in shelf(FOLDER, language):
         asked = [step for step in one.lesson.steps if step.ask]
         answers = [steps.answered(step, *steps.pair(step)) for step in asked]
-        places = [answer.right for answer in answers]
+        correct = [answer.right for answer in answers]
         for step, answer in zip(asked, answers, strict=True):
             if answer.number is None:  # otherwise it is typed
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
         for choice in range(6):
-            assert 2 * sum(choice in some for some in places) < len(asked), (one.name, choice, places)
+            assert 2 * sum(choice in choices for choices in correct) < len(asked), (one.name, choice, correct)
     assert {"loss", "lower", "row", "sees", "looks", "picture", "future"} <= set(right)
-    for kind, places in right.items():
-        most = max(places.count(place) for place in places)
-        assert len(places) == 1 or most <= len(places) / 2, (kind, places)
+    for kind, choices in right.items():
+        largest = max(choices.count(choice) for choice in choices)
+        assert len(choices) == 1 or largest <= len(choices) / 2, (kind, choices)
 
 
 def test_nothing_names_the_masks_that_are_asked_for_before_they_are_guessed() -> None:
@@ -346,7 +346,7 @@ def test_what_cannot_be_shown_is_a_sentence(query: dict[str, str], said: str) ->
 
 def test_a_link_holds_a_whole_lesson_and_no_bomb() -> None:
     assert unpacked(packed(OWN)) == OWN
-    assert packed("".join(chr(0x4E00 + place) for place in range(9_000))) == ""
+    assert packed("".join(chr(0x4E00 + index) for index in range(9_000))) == ""
     bomb = packed("a" * 1_000_001)
     assert bomb
     with pytest.raises(ValueError, match="a whole lesson"):

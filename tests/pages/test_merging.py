@@ -63,7 +63,7 @@ def test_the_heatmap_and_the_overview_are_of_merged_tokens(story: Model, by: str
 def test_what_follows_a_word_follows_its_last_token(story: Model) -> None:
     batch = story.encode([TEXT])
     groups = groups_of(batch, 0, "words")
-    word = next(place for place, (one, other) in enumerate(pairwise(groups)) if other > one + 1)
+    word = next(index for index, (one, other) in enumerate(pairwise(groups)) if other > one + 1)
     of_word = Explore(text=TEXT, by="words", query=str(word))
     of_token = Explore(text=TEXT, query=str(groups[word + 1] - 1))
     assert of_word.candidates() == of_token.candidates()
@@ -106,7 +106,7 @@ class TestCompare:
     def test_what_follows_a_word_and_what_is_patched_is_of_its_last_token(self, story: Model) -> None:
         given = {"differs": "text", "text": self.OTHER, "b_text": f"A{self.OTHER[4:]}", "patching": "true"}
         groups = edges(story, self.OTHER, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         of_words, of_tokens = (
             Compare(by=by, query=str(query), patch_of="positions", **given)
             for by, query in (("words", word), ("tokens", groups[word][1] - 1))
@@ -154,7 +154,7 @@ class TestAcrossLayers:
         ends = [end - 1 for _, end in edges(story, TEXT, by)]
         found = logit_lens(story, story.encode([TEXT]), MaskSpec(), 0, ends)
         page = Layers(text=TEXT, by=by)
-        assert page.cells() == [story.label(int(one)) for place in range(len(ends)) for one in found.ids[:, place, 0]]
+        assert page.cells() == [story.label(int(one)) for index in range(len(ends)) for one in found.ids[:, index, 0]]
         assert "What follows a word or a sentence is what follows its last token." in " ".join(page.said("caption"))
         of_tokens = Layers(text=TEXT)
         assert page.sentence().partition(" the model")[2] == of_tokens.sentence().partition(" the model")[2]
@@ -163,7 +163,7 @@ class TestAcrossLayers:
 class TestMaskLab:
     def test_the_head_is_merged_and_the_mask_is_drawn_on_tokens(self, story: Model) -> None:
         groups = edges(story, TEXT, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         page = Lab(text=TEXT, by="words", layer="3", head="2", causal="false", query=str(groups[word][0]))
         now, standard = (by_hand(heads(story, spec)[3, 2], groups) for spec in (FREE, MaskSpec()))
         np.testing.assert_allclose(page.weights(), now, atol=1e-6)
@@ -181,7 +181,7 @@ class TestMaskLab:
 
     def test_the_words_of_the_tokens_zoomed_into(self, story: Model) -> None:
         groups = edges(story, TEXT, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         first, last = groups[word][1] - 1, groups[word + 2][0]
         page = Lab(text=TEXT, by="words", zoom=f"{first}-{last},0-{last}")
         assert page.weights().shape == (3, word + 3)
