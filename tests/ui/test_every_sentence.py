@@ -154,20 +154,20 @@ def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
 def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     """Yield what Explore, the Mask Lab and Across layers say of a run, whether it is HTML, and the facts for it."""
     now, standard, at, pieces = facts.now, facts.standard, facts.at, facts.pieces
-    place, changed = (facts.layer, facts.head), now.masks != standard.masks
+    head, changed = (facts.layer, facts.head), now.masks != standard.masks
     only = changed and now.run.spec == standard.run.spec
-    whole = now.head(*place)
-    view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*place) if changed else None, at)
-    yield explain.head_alt(now.name(*place), view, changed), False, facts
+    whole = now.head(*head)
+    view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*head) if changed else None, at)
+    yield explain.head_alt(now.name(*head), view, changed), False, facts
     yield explain.key([view], 1.0), True, facts
     yield weight_distribution_sentence(row), True, facts
     yield remaining_keys_sentence(row, 3), True, facts
     yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
     yield colour_scale_sentence(whole), True, facts
     if changed:
-        yield weights_sentence(standard.head(*place), whole), True, facts
+        yield weights_sentence(standard.head(*head), whole), True, facts
     survey = now.survey()
-    yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
+    yield leak_notes(*(shares[head][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
         means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
         for told in (range(6), range(facts.layer, facts.layer + 1)):
@@ -175,12 +175,12 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
             lines = [HeadView(one, one, {}, [f"L{layer}" for layer in told], pieces) for one in rows]
             words = token_sentence(lines[0], how, at, pieces[at], *lines[1:])
             yield words, True, replace(facts, how=how, told=told)
-    found = now.ask(reach_of, *place)
+    found = now.ask(reach_of, *head)
     names = run_view.layer_names(now.model, "self")
     yield reach_sentence(ReachView(found, facts.layer, list(pieces), at, names, facts.keep)), True, facts
     if not lab:
         scope = "layer" if only else "model"
-        yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True, facts
+        yield sentence(explain.scene(now, scope, now.name(*head), whole, *head)), True, facts
     if only:
         return  # the predictions do not change
     predicted, found = [one.predictions(at) for one in (now, standard)], effect_of(now, standard, at)

@@ -42,10 +42,10 @@ class Facts:
 
     def _open(self, old: bool, layer: int, head: int) -> np.ndarray:
         view = self.standard if old else self.now
-        place = old, layer, head if view.masks.heads else 0  # otherwise all heads have the same mask
-        if place not in self.allowed:
-            self.allowed[place] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
-        return self.allowed[place]
+        key = old, layer, head if view.masks.heads else 0  # otherwise all heads have the same mask
+        if key not in self.allowed:
+            self.allowed[key] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
+        return self.allowed[key]
 
     @property
     def open(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class Facts:
         """Return (query, key): key followed the last earlier occurrence of the query's token, two or more back."""
         found = []
         for query in self.looking(1):
-            before = [place for place in range(query) if self.ids[place] == self.ids[query]]
+            before = [key for key in range(query) if self.ids[key] == self.ids[query]]
             if before and before[-1] + 1 < query - 1:
                 found.append((query, before[-1] + 1))
         return found
@@ -152,7 +152,7 @@ class Facts:
         """Return all weights, [L,H,Q,K], cached."""
         if old not in self.every:
             trace, view = self._trace(old), self.standard if old else self.now
-            heads = [trace.weights(*place, view.row, view.masks).numpy() for place in np.ndindex(6, 6)]
+            heads = [trace.weights(*head, view.row, view.masks).numpy() for head in np.ndindex(6, 6)]
             self.every[old] = np.stack(heads).reshape(6, 6, *heads[0].shape)
         return self.every[old]
 
@@ -203,6 +203,6 @@ class Facts:
         """Whether each cell of the part shown is allowed."""
         return self.open[slice(*self.part[0]), slice(*self.part[1])]
 
-    def place(self, token: str, position: str) -> int:
+    def position_of(self, token: str, position: str) -> int:
         assert self.pieces[int(position)] == token
         return int(position)

@@ -49,7 +49,7 @@ def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], int, str]:
     other, count, noun = parts.groups(default="")
     key = facts.at
     if other != "itself":
-        key = facts.place(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
+        key = facts.position_of(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
     return (int(said["layer"].removeprefix("L")), key), int(count or 0), noun
 
 

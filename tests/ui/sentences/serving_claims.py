@@ -38,8 +38,8 @@ def _logits(
         for query, keys in ((query, np.flatnonzero(other[query])) for query in range(len(ids)))
         if len(keys)
     ]
-    places = None if positions is None else torch.tensor([[*positions]])
-    batch = TokenBatch(row, torch.ones_like(row, dtype=torch.bool), (("",) * len(ids),), positions=places)
+    position_ids = None if positions is None else torch.tensor([[*positions]])
+    batch = TokenBatch(row, torch.ones_like(row, dtype=torch.bool), (("",) * len(ids),), positions=position_ids)
     logits: np.ndarray = model.run(batch, replace(model.standard, drawn=tuple(strokes))).logits[0].double().numpy()
     return logits
 
@@ -183,8 +183,8 @@ class TreeFacts:
             path = [node]
             while self.parents[path[0]] >= 0:
                 path.insert(0, self.parents[path[0]])
-            ids, places = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
-            moved = _logits(self.model, ids, positions=[*range(start), *places])
+            ids, slots = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
+            moved = _logits(self.model, ids, positions=[*range(start), *slots])
             apart.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
         return float(max(apart))
 
@@ -214,7 +214,7 @@ class PackingFacts:
         masked, restarted = CONVENTIONS[convention]
         document = np.repeat(np.arange(len(self.sizes)), self.sizes)
         allowed = _causal(len(self.ids)) & (document[:, None] == document) if masked else None
-        positions = [place for size in self.sizes for place in range(size)] if restarted else None
+        positions = [position for size in self.sizes for position in range(size)] if restarted else None
         row, found, start = _logits(self.model, self.ids, allowed, positions), 0.0, 0
         for size in self.sizes:
             alone = _logits(self.model, self.ids[start : start + size])
