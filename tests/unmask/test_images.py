@@ -184,15 +184,15 @@ def test_a_token_before_the_image_cannot_attend_to_it(folders: dict) -> None:
 
 
 def test_image_tokens_are_no_duplicates_and_have_no_loss(run: ImageRun) -> None:
-    places = [token.position for token in run.image_tokens]
+    positions = [token.position for token in run.image_tokens]
     weights = run.numpy()
-    assert weights[..., places, :].max() > 0, "they are looked at, and share an id"
-    assert len({int(run.trace.batch.ids[0, place]) for place in places}) == 1
-    words = run.trace.batch.ids[0, places[-1] + 1 :].tolist()
+    assert weights[..., positions, :].max() > 0, "they are looked at, and share an id"
+    assert len({int(run.trace.batch.ids[0, position]) for position in positions}) == 1
+    words = run.trace.batch.ids[0, positions[-1] + 1 :].tolist()
     assert len(set(words)) == len(words), "no word of the text comes twice"
     assert np.isnan(run.measures()["duplicate"]).all()
-    assert np.isnan(run.losses[places]).all()
-    assert np.isfinite(run.losses[places[-1] + 1 :]).all()
+    assert np.isnan(run.losses[positions]).all()
+    assert np.isfinite(run.losses[positions[-1] + 1 :]).all()
 
 
 def test_no_id_follows_the_token_before_a_part_of_an_image(run: ImageRun) -> None:

@@ -320,7 +320,7 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
 
 def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
     given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
-    heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
+    heads = unmask.attentions(given, [f"t{index}" for index in range(300)])
     drawn = heads.heads().view
     assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # at most 7 × 256² cells
     assert "The large heatmap shows queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()

@@ -48,7 +48,7 @@ def test_thumbnails_of_a_long_side_say_that_a_pixel_is_a_patch(
     queries: int, keys: int, said: str, tmp_path: Path
 ) -> None:
     weights = np.full((1, 2, queries, keys), 1 / keys, np.float32)
-    names = [[f"{kind}{place}" for place in range(count)] for kind, count in (("q", queries), ("k", keys))]
+    names = [[f"{kind}{index}" for index in range(count)] for kind, count in (("q", queries), ("k", keys))]
     words = printed(unmask.attentions([weights], names[0], keys=names[1]).heads(), tmp_path)
     assert re.findall(r"(\d+ \w+); each pixel shows the largest weight of a patch", words) == [said] * bool(said)
 

@@ -256,11 +256,11 @@ def test_nothing_is_downloaded_without_a_word(capsys: pytest.CaptureFixture, mon
 def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     """Return a report of weights that cannot be compressed."""
     random = np.random.default_rng(1)
-    labels = [f"token{place}" for place in range(tokens)]
+    labels = [f"token{index}" for index in range(tokens)]
     one = HeadView(np.zeros((tokens, tokens)), np.zeros((tokens, tokens)), {}, labels, labels)
-    places = [(layer, head) for layer in range(layers) for head in range(heads)][: heads_that_fit(one)]
+    shown = [(layer, head) for layer in range(layers) for head in range(heads)][: heads_that_fit(one)]
     views = {
-        place: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for place in places
+        head: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for head in shown
     }
     small = random.random((layers, heads, 64, 64), np.float32)
     drawn = AllHeads(small, np.zeros((layers, 1, 64, 64), bool), views, [(0, 0)], tokens - 1)

@@ -89,7 +89,7 @@ class Apart:
 
 def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert set(FEATURES) == set(spot.FEATURES)
-    labels = [f"t{place}" for place in range(20)]
+    labels = [f"t{index}" for index in range(20)]
     view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
     said = difference_sentence(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
     assert said == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."

@@ -149,8 +149,8 @@ def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
 
 def test_neighbours_are_called_by_where_they_are() -> None:
     next_one = "straight above the pixel that comes next"
-    places = {11: "straight above", 18: "to its left", 10: "above to the left", 12: next_one}
-    assert {cell: where(cell, view()).partition(", ")[2] for cell in places} == places
+    expected = {11: "straight above", 18: "to its left", 10: "above to the left", 12: next_one}
+    assert {cell: where(cell, view()).partition(", ")[2] for cell in expected} == expected
     assert where(19, view()) == "on itself"
     assert where(30, view()) == "on r3 c5"
 

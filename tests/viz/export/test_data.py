@@ -27,15 +27,13 @@ def export_of(tokens: int = 7) -> Export:
         (3, 1): view_of((tokens, tokens), 2, causal=causal(tokens)),
         (3, 5): view_of((tokens, tokens), 3, causal=causal(tokens), padding=padded(tokens, 3)),
     }
-    labels = tuple(f"t{place}·ä中" for place in range(tokens))
+    labels = tuple(f"t{index}·ä中" for index in range(tokens))
     about = About(
         unmask="0.1", model="story", layer=3, head=1, text_sha256=data.hash_of("a text"),
         masks={"causal": True}, queries=labels, keys=labels,
         query_ids=tuple(range(tokens)), key_ids=tuple(range(10, 10 + tokens)),
     )  # fmt: skip
-    return Export(
-        about, {place: replace(view, queries=list(labels), keys=list(labels)) for place, view in heads.items()}
-    )
+    return Export(about, {head: replace(view, queries=list(labels), keys=list(labels)) for head, view in heads.items()})
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
@@ -44,8 +42,8 @@ def test_what_is_written_is_read_back(write: Callable[[Export], bytes]) -> None:
     other = data.read(write(one))
     assert other.about == one.about
     assert list(other.heads) == list(one.heads)
-    for place, view in one.heads.items():
-        found = other.heads[place]
+    for head, view in one.heads.items():
+        found = other.heads[head]
         assert (found.weights == view.weights).all()
         assert (found.scaled == view.scaled).all()
         assert found.queries == view.queries

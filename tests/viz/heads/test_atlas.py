@@ -146,7 +146,7 @@ def test_tokens_are_shown_and_never_are_html() -> None:
 
 
 def test_a_heavy_key_far_before_its_query_is_shown_before_a_gap() -> None:
-    pieces = tuple(f"·t{place}" for place in range(60))
+    pieces = tuple(f"·t{index}" for index in range(60))
     one = Example(0.5, "text", pieces, 50, ((3, 0.5), (4, 0.01)), 0, 0)
     plain = re.sub("<[^>]*>", "", deciles_html([Decile(10, 0.5, 0.5, 1, (one,))], "previous"))
     assert re.search(r"t3 … +t34 t35", plain)
@@ -155,7 +155,7 @@ def test_a_heavy_key_far_before_its_query_is_shown_before_a_gap() -> None:
 
 
 def test_a_heavy_key_far_behind_its_query_is_shown_behind_it() -> None:
-    pieces = tuple(f"·t{place}" for place in range(60))
+    pieces = tuple(f"·t{index}" for index in range(60))
     one = Example(0.5, "text", pieces, 20, ((3, 0.5), (40, 0.25), (59, 0.125)), 0, 0)
     plain = re.sub("<[^>]*>", "", deciles_html([Decile(10, 0.5, 0.5, 1, (one,))], "previous"))
     assert re.search(r"… +t3 t4 t5 .* t25 +… +t40 +… +t59$", plain.strip())  # no gap between 3 and 4, nor at the end

@@ -75,7 +75,7 @@ def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None
     assert [row[2:] for row in rows] == [["3.00", "0.25"], ["4.00", "4.50"]]
     tokens = MAX_LEAKED_TOKENS + 5
     many = Effect(
-        [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
+        [f"t{index}" for index in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
         range(1, tokens), {token: (PathStep(0, token - 1, token),) for token in range(1, tokens)},
     )  # fmt: skip
     assert "and 4 more" in leaked_tokens_table(many)

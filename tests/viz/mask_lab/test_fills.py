@@ -40,7 +40,7 @@ class TestFills:
 
     def test_the_number_that_stands_in_the_cell_is_the_precisions_own(self) -> None:
         rows = cells_of(fills_table(compared()))
-        written = {(list(FILLS)[place // 3], list(DTYPES)[place % 3]): row[-5] for place, row in enumerate(rows[:-1])
+        written = {(list(FILLS)[index // 3], list(DTYPES)[index % 3]): row[-5] for index, row in enumerate(rows[:-1])
                    if len(row) >= 6}  # fmt: skip
         assert written["−∞", "float16"] == "−∞"
         assert written["finfo.min", "float32"] == "−3.4e38"
