@@ -39,8 +39,8 @@ def beside_bertviz() -> list[Ratio]:
     missing = [name for name in ASKED_FOR.values() if not (SCRIPTS / name).is_file()]
     if missing:
         raise RuntimeError(f"expected {', '.join(missing)} in {SCRIPTS}: `make bench` puts them there")
-    with tempfile.TemporaryDirectory() as place, chromium() as browser:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path, chromium() as browser:
+        folder = Path(path)
         theirs, tokenizer = _model(folder / "gpt2")
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.set_default_timeout(PATIENCE)
