@@ -96,7 +96,7 @@ def test_a_translation_has_the_places_of_its_sentence(name: str) -> None:
         for message in catalogue(name)
         if message.id
         for translated in _several(message.string)
-        if places(translated) != set().union(*map(places, _several(message.id)))
+        if fields(translated) != set().union(*map(fields, _several(message.id)))
     ]
     assert not wrong
 
@@ -106,10 +106,10 @@ def test_the_sentences_for_one_and_for_several_have_the_same_places(name: str) -
     """A language without a plural says both with one translation."""
     several = [message.id for message in catalogue(name) if not isinstance(message.id, str)]
     assert several
-    assert not [(one, many) for one, many in several if places(one) | {"count:"} != places(many) | {"count:"}]
+    assert not [(one, many) for one, many in several if fields(one) | {"count:"} != fields(many) | {"count:"}]
 
 
-def places(sentence: str) -> set[str]:
+def fields(sentence: str) -> set[str]:
     return {f"{name}:{form}" for _, name, form, _ in Formatter().parse(sentence) if name is not None}
 
 
