@@ -44,7 +44,7 @@ def by_steps(*sizes: int) -> Run:
             given = encoded | {name: ids[:, done : done + size], "past_key_values": cache, "use_cache": True}
             step = network(**given)
             found, cache, done = [*found, step.logits], step.past_key_values, done + size
-        return apart(torch.cat(found, 1), logits(network, ids)[:, :done])
+        return difference(torch.cat(found, 1), logits(network, ids)[:, :done])
 
     return run
 
@@ -55,7 +55,7 @@ def reordered(network: Any, ids: Tensor) -> float:
     cache = network(input_ids=both[:, :FIRST], use_cache=True).past_key_values
     cache.reorder_cache(torch.tensor([1, 0]))
     rest = network(input_ids=both.flip(0)[:, FIRST:], past_key_values=cache, use_cache=True).logits
-    return apart(rest, logits(network, both.flip(0))[:, FIRST:])
+    return difference(rest, logits(network, both.flip(0))[:, FIRST:])
 
 
 def padded(side: str) -> Run:
@@ -64,7 +64,7 @@ def padded(side: str) -> Run:
     def run(network: Any, ids: Tensor) -> float:
         given, keep, real, more = pads(network, ids, side, 0)
         found = logits(network, given, attention_mask=keep, **more)[:, real]
-        return apart(found, logits(network, ids[:, : T - PADS]))
+        return difference(found, logits(network, ids[:, : T - PADS]))
 
     return run
 
@@ -77,7 +77,7 @@ def filled(side: str) -> Run:
         for fill in (0, 77):
             given, keep, real, more = pads(network, ids, side, fill)
             rows.append(logits(network, given, attention_mask=keep, **more)[:, real])
-        return apart(*rows)
+        return difference(*rows)
 
     return run
 
@@ -104,26 +104,26 @@ def steps_after_pads(network: Any, ids: Tensor) -> float:
         more |= {"attention_mask": keep[:, : done + size], "past_key_values": cache, "use_cache": True}
         step = network(input_ids=given[:, part], **more)
         found, cache, done = [*found, step.logits], step.past_key_values, done + size
-    return apart(torch.cat(found, 1)[:, PADS // 2 :], logits(network, ids[:, : T - PADS // 2]))
+    return difference(torch.cat(found, 1)[:, PADS // 2 :], logits(network, ids[:, : T - PADS // 2]))
 
 
 def packed(network: Any, ids: Tensor) -> float:
     """Run two documents in one row, separated by positions that restart; compare with each alone."""
     positions = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
     alone = torch.cat([logits(network, ids[:, :FIRST]), logits(network, ids[:, FIRST:])], 1)
-    return apart(logits(network, ids, position_ids=positions), alone)
+    return difference(logits(network, ids, position_ids=positions), alone)
 
 
 def packed_by_mask(network: Any, ids: Tensor) -> float:
     """Run two documents separated by a mask [1,1,T,T] added to the scores; change the first, compare the second."""
     open_ = torch.block_diag(torch.ones(FIRST, FIRST), torch.ones(T - FIRST, T - FIRST))
-    least = torch.finfo(network.dtype).min
-    mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, least)[None, None]
+    lowest = torch.finfo(network.dtype).min
+    mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, lowest)[None, None]
     positions = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
     other = ids.clone()
     other[:, FIRST - 1] = 77
     rows = [logits(network, one, attention_mask=mask, position_ids=positions) for one in (ids, other)]
-    return apart(*(one[:, FIRST:] for one in rows))
+    return difference(*(one[:, FIRST:] for one in rows))
 
 
 def ahead(network: Any, ids: Tensor) -> float:
@@ -139,7 +139,7 @@ def window(network: Any, ids: Tensor) -> float:
     other = ids.clone()
     other[:, 0] = 77
     far = (network.config.sliding_window - 1) * network.config.num_hidden_layers + 1
-    return apart(logits(network, ids)[:, far:], logits(network, other)[:, far:])
+    return difference(logits(network, ids)[:, far:], logits(network, other)[:, far:])
 
 
 def first_layer(network: Any, ids: Tensor) -> float:
@@ -149,7 +149,7 @@ def first_layer(network: Any, ids: Tensor) -> float:
     for first in (int(ids[0, 0]), 77):
         logits(network, torch.cat([torch.tensor([[first]]), ids[:, 1:]], 1))
     handle.remove()
-    return apart(*((one[0] if isinstance(one, tuple) else one)[:, -1] for one in outputs))
+    return difference(*((one[0] if isinstance(one, tuple) else one)[:, -1] for one in outputs))
 
 
 def in_training(network: Any, ids: Tensor) -> float:
@@ -161,7 +161,7 @@ def in_training(network: Any, ids: Tensor) -> float:
             part.p = 0.0
         for name in [one for one in vars(part) if "dropout" in one or "jitter" in one]:
             setattr(part, name, 0.0 if isinstance(getattr(part, name), float) else getattr(part, name))
-    return apart(logits(network, ids), expected)
+    return difference(logits(network, ids), expected)
 
 
 def derivative(network: Any, ids: Tensor) -> float:
@@ -178,7 +178,7 @@ def derivative(network: Any, ids: Tensor) -> float:
     return abs(slope - float(gradient[entry])) / abs(slope)
 
 
-def apart(one: Tensor, other: Tensor) -> float:
+def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
 

@@ -79,13 +79,13 @@ def main() -> None:
         report = check(network)
         declared = declare(network.config, report.length).reach
         made = made_by(network, report.length)
-        apart = "none is made" if made is None else int((made != declared).sum())
+        differing = "none is made" if made is None else int((made != declared).sum())
         measured = "–" if report.mask is None else int((torch.tensor(report.mask.reaches) != declared).sum())
         layers = (drawn(name, report.length),) * network.config.num_hidden_layers
         shown = int((Declared(layers, "").reach != declared).sum())
-        same += apart == measured == shown == 0
-        if apart or measured or shown:
-            print(f"| {name} | {apart} | {shown} | {measured} |", flush=True)
+        same += differing == measured == shown == 0
+        if differing or measured or shown:
+            print(f"| {name} | {differing} | {shown} | {measured} |", flush=True)
     print(f"\n{same} of {len(DECODERS)} agree in every pair")
 
 

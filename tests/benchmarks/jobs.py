@@ -64,8 +64,8 @@ def _added(model: Model, here: Scheduler, there: Scheduler) -> tuple[float, str]
         for one, seconds in took.items():
             seconds.append(_flip(model, one, f"{number} " + " ".join(WORDS * 2)))
     both = [1000 * median(seconds[WARM:]) for seconds in took.values()]
-    least = [1000 * min(seconds[WARM:]) for seconds in took.values()]
-    quickest = f"the quickest {least[1]:.1f} − {least[0]:.1f}"
+    smallest = [1000 * min(seconds[WARM:]) for seconds in took.values()]
+    quickest = f"the quickest {smallest[1]:.1f} − {smallest[0]:.1f}"
     return both[1] - both[0], f"{both[1]:.1f} ms − {both[0]:.1f} ms here, medians of {FLIPS}; {quickest}"
 
 

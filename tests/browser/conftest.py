@@ -98,7 +98,7 @@ class Watch:
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
         self._server = server
-        self._heard: dict = {
+        self._handlers: dict = {
             "request": self._asks,
             "websocket": self._connects,
             "pageerror": lambda error: self.errors.append(str(error)),
@@ -106,12 +106,12 @@ class Watch:
         }
 
     def follow(self, page: Page) -> None:
-        for event, heard in self._heard.items():
-            page.on(event, heard)
+        for event, handler in self._handlers.items():
+            page.on(event, handler)
 
     def leave(self, page: Page) -> None:
-        for event, heard in self._heard.items():
-            page.remove_listener(event, heard)
+        for event, handler in self._handlers.items():
+            page.remove_listener(event, handler)
 
     def _asks(self, request: Request) -> None:
         if self._is_elsewhere(request.url):

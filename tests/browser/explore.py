@@ -105,10 +105,10 @@ class Explore:
             finger.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
             self.page.wait_for_timeout(20)
 
-    def pinch(self, first: tuple[float, float], second: tuple[float, float], apart: int) -> None:
-        """Touch the screen at two points with two fingers and move each outwards by `apart` pixels in x and in y."""
+    def pinch(self, first: tuple[float, float], second: tuple[float, float], distance: int) -> None:
+        """Touch the screen at two points with two fingers and move each outwards by `distance` pixels in x and in y."""
         fingers = self.page.context.new_cdp_session(self.page)
-        moves = (("touchMove", 2, apart * step / 8) for step in range(1, 9))
+        moves = (("touchMove", 2, distance * step / 8) for step in range(1, 9))
         for event, count, far in (("touchStart", 1, 0), ("touchStart", 2, 0), *moves, ("touchEnd", 0, 0)):
             ends = [(*first, -far), (*second, far)][:count]
             points = [{"x": x + by, "y": y + by, "id": number} for number, (x, y, by) in enumerate(ends)]

@@ -50,9 +50,9 @@ class TestTokens:
             titles = page.titles()
             assert [title.rpartition(" ")[2] for title in titles[: query + 1]] == expected
             assert all(title.endswith("blocked by causal") for title in titles[query + 1 :])
-            lit = page.lights()
-            assert lit[query + 1 :] == [0] * (len(lit) - query - 1)
-            assert max(range(query + 1), key=lit.__getitem__) == int(weights[query][: query + 1].argmax())
+            highlights = page.lights()
+            assert highlights[query + 1 :] == [0] * (len(highlights) - query - 1)
+            assert max(range(query + 1), key=highlights.__getitem__) == int(weights[query][: query + 1].argmax())
         page.page.wait_for_timeout(600)
         assert (page.page.evaluate("sent"), requests) == (0, [])
 

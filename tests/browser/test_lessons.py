@@ -199,9 +199,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
     """The glossary's cards and the numbers under tokens are large too."""
     for width in (1280, 1920):
         shown = visit("lesson=causal_mask&present=true", width=width, height=width * 9 // 16, kind=Lessons)
-        for part, least in (("ol.tokens small", 0.0115), (".card", 0.013)):
+        for part, smallest in (("ol.tokens small", 0.0115), (".card", 0.013)):
             size = shown.page.locator(part).first.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
-            assert size >= least * width - 0.01
+            assert size >= smallest * width - 0.01
         shown = visit("lesson=causal_mask&step=2&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         label, key = (shown.page.locator(f".st-key-answer_0 button {part}").first for part in ("p", "kbd"))
         assert label.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0135 * width - 0.01

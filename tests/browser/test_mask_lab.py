@@ -270,8 +270,8 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     assert main.evaluate("main => main.scrollTop") == above
     strokes = "canvas => canvas.maskEditor.strokes.length"
     count = page.mask.evaluate(strokes)
-    for apart in (0, 64):
-        page.pinch(page.point_of(2, 1), page.point_of(8, 8), apart)
+    for distance in (0, 64):
+        page.pinch(page.point_of(2, 1), page.point_of(8, 8), distance)
         assert page.mask.evaluate(strokes) == count, "two fingers draw nothing"
     page.page.wait_for_function("() => visualViewport.scale > 1.1")
     context.close()

@@ -101,12 +101,12 @@ async def refused(server: Server, model: str) -> tuple[str, int]:
     """Return the error that a user gets who asks for a model, and how often another user flipped meanwhile."""
     async with visiting(server.address, EXPLORE, "other words") as other, Beside(other) as beside:
         async with visiting(server.address, EXPLORE, "some words", model=model) as reader:
-            with pytest.raises(RuntimeError) as told:
+            with pytest.raises(RuntimeError) as error:
                 await reader.open()
         flips = beside.flips
         while beside.flips < flips + 2:
             await asyncio.sleep(0.05)
-    return str(told.value), flips
+    return str(error.value), flips
 
 
 def test_it_takes_its_limit_for_the_machine_s_memory(server: Server) -> None:

@@ -138,8 +138,8 @@ def test_the_masks_of_a_picture_are_those_that_block_its_cells(story: Model, mas
 
 
 def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> None:
-    among = (MaskSpec(), replace(MaskSpec(), sliding=99), FREE)
-    assert ask(story, "picture", TWO, among=among).right == {0, 1}
+    options = (MaskSpec(), replace(MaskSpec(), sliding=99), FREE)
+    assert ask(story, "picture", TWO, among=options).right == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -70,17 +70,17 @@ class Clinic(Page):
 
     def laws(self) -> dict[str, tuple[str, str]]:
         """Return verdicts (with the bug, correct version) by the property's words; the one beside the picture first."""
-        told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.told(), re.DOTALL)
-        assert told
+        m = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.law_html(), re.DOTALL)
+        assert m
         tables = [one for one in self.html() if "numbers laws" in one]
         rows = [re.findall("<td.*?>(.*?)</td>", row) for table in tables for row in table.split("<tr>")[2:]]
-        found = [told.groups(), *((re.sub(" <span.*", "", law), wrong, right) for law, wrong, right in rows)]
+        found = [m.groups(), *((re.sub(" <span.*", "", law), wrong, right) for law, wrong, right in rows)]
         return {plain(law): (plain(wrong), plain(right)) for law, wrong, right in found}
 
-    def told(self) -> str:
+    def law_html(self) -> str:
         """Return the HTML of the property beside the picture."""
-        (told,) = [one for one in self.html() if "<p>with the bug " in one]
-        return told
+        (found,) = [one for one in self.html() if "<p>with the bug " in one]
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ class TestAllBugs:
             [f"{held} propert{'y holds' if held == 1 else 'ies hold'}"] * bool(held)
             + [f"{unknown} not measured here"] * bool(unknown)
         )
-        assert "<b>The violated property</b>" in page.told()
+        assert "<b>The violated property</b>" in page.law_html()
         wrong, right = laws[LAWS[bug.law].words]
         assert wrong.startswith("crashes" if bug.law == "runs" else "violated")
         assert right.startswith("holds")

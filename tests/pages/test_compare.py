@@ -130,14 +130,14 @@ def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
 
 
 def test_a_click_on_b_chooses_the_row_of_the_same_number_in_a(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, chosen, show = {}, [], head.show
+    handlers, chosen, show = {}, [], head.show
     monkeypatch.setattr(
-        head, "show", lambda *of, **how: (heard.update({how["key"]: how.get("on_pick")}), show(*of, **how))
+        head, "show", lambda *of, **how: (handlers.update({how["key"]: how.get("on_pick")}), show(*of, **how))
     )
     Compare(differs="text", text="the cat sat\nthe cat sat on the mat and saw a dog", b_text="the dog ran")
     monkeypatch.setattr(head, "choose_query", lambda row, _: chosen.append(row))
-    assert heard.pop("head_a") is None  # the default: a click chooses A's own row
-    for pick in heard.values():
+    assert handlers.pop("head_a") is None  # the default: a click chooses A's own row
+    for pick in handlers.values():
         pick(2, 1)
         pick(0, 1)
     assert chosen == [10, 8, 10, 8], "A is padded by eight"

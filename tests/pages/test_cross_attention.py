@@ -64,11 +64,11 @@ class TestFirstView:
         page = CrossAttention()
         assert len(BESIDE) - len(FIRST) == 5  # padding tokens, few enough to inspect one by one
         written = model.write(model.encode_source([FIRST, BESIDE]))
-        least = min(written.probabilities[0][:10])
+        smallest = min(written.probabilities[0][:10])
         assert page.sentence().startswith(
             "Under the standard masks the model writes 2021-03-03, which is correct: the text means 3 March 2021."
         )
-        assert f"with {chance(least)}." in page.sentence()
+        assert f"with {chance(smallest)}." in page.sentence()
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [chance(one) for one in written.probabilities[0]]

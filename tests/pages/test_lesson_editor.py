@@ -172,5 +172,5 @@ def problems(page: Lessons) -> tuple[list[Any], str]:
     (sent,) = [
         one.proto for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_lesson_editor"
     ]
-    told = json.loads(sent.json)
-    return told["problems"], told["fine"]
+    event = json.loads(sent.json)
+    return event["problems"], event["fine"]

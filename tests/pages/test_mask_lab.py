@@ -60,10 +60,10 @@ def test_sinks_that_open_later_tokens_are_said_to_though_causal_is_on() -> None:
     assert not any(said in one for one in lab.said("caption"))
 
 
-@pytest.mark.parametrize(("attention", "told"), [("encoder", 0), ("decoder", 1)])
-def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, attention: str, told: int) -> None:
+@pytest.mark.parametrize(("attention", "count"), [("encoder", 0), ("decoder", 1)])
+def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, attention: str, count: int) -> None:
     lab = Lab(model=folders["t5"], text="the cat sat on a mat", attention=attention, masks='{"prefix":3}')
-    assert sum("The causal mask is on, but" in note for note in lab.notes()) == told
+    assert sum("The causal mask is on, but" in note for note in lab.notes()) == count
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ def test_fewer_targets_than_texts_are_asked_for_and_more_are_left_out() -> None:
     )
     app = opened(model="dates", text=texts, target="2003\n" * 19)
     assert not app.error
-    told = [one.value for one in opened(model="dates", text="12 May 2003", target="2003\n2004").caption]
-    assert "Target lines read: the first 1 of 2, one for each source line." in told
-    told = [one.value for one in app.caption]
-    assert "Target lines read: the first 16 of 19, one for each source line." in told
+    captions = [one.value for one in opened(model="dates", text="12 May 2003", target="2003\n2004").caption]
+    assert "Target lines read: the first 1 of 2, one for each source line." in captions
+    captions = [one.value for one in app.caption]
+    assert "Target lines read: the first 16 of 19, one for each source line." in captions
 
 
 def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -> None:
@@ -173,5 +173,5 @@ def test_a_page_that_reads_no_chat_messages_says_so_where_others_do(tmp_path: Pa
         app = opened(model=str(folder), text="user: the cat sat\nassistant: on a mat", chat=chat)
         assert NOTE not in [one.value for one in app.caption]
         for page in ("padding", "circuits", "head_atlas"):
-            told = [one.value for one in healthy(app.switch_page(f"pages/{page}.py").run()).caption]
-            assert (NOTE in told) == (chat == "true"), page
+            captions = [one.value for one in healthy(app.switch_page(f"pages/{page}.py").run()).caption]
+            assert (NOTE in captions) == (chat == "true"), page

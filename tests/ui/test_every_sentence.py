@@ -81,7 +81,7 @@ TEXTS = (
 Spoken = tuple[str, Said]
 
 
-def heard(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
+def recorded(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
     """Return a list that collects the sentences said from now on, as in the source, with their placeholders' values."""
     found: list[Spoken] = []
     key, filled = "", i18n._filled
@@ -170,11 +170,11 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     yield leak_notes(*(shares[head][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
         means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
-        for told in (range(6), range(facts.layer, facts.layer + 1)):
-            rows = [one[told.start : told.stop] for one in means]
-            lines = [HeadView(one, one, {}, [f"L{layer}" for layer in told], pieces) for one in rows]
+        for span in (range(6), range(facts.layer, facts.layer + 1)):
+            rows = [one[span.start : span.stop] for one in means]
+            lines = [HeadView(one, one, {}, [f"L{layer}" for layer in span], pieces) for one in rows]
             words = token_sentence(lines[0], how, at, pieces[at], *lines[1:])
-            yield words, True, replace(facts, how=how, told=told)
+            yield words, True, replace(facts, how=how, layers=span)
     found = now.ask(reach_of, *head)
     names = run_view.layer_names(now.model, "self")
     yield reach_sentence(ReachView(found, facts.layer, list(pieces), at, names, facts.keep)), True, facts
@@ -219,7 +219,7 @@ class Judge:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claims: dict[str, Callable[..., bool]]) -> None:
         self.claims, self.counted = claims, Counter[str]()
-        self.words = heard(monkeypatch, claims)
+        self.words = recorded(monkeypatch, claims)
         self.wrong: dict[str, tuple[object, ...]] = {}
         self.unknown: set[str] = set()
 
@@ -236,13 +236,13 @@ class Judge:
                 self.unknown.add(name)
         self.words.clear()
 
-    def report(self, least: int) -> None:
+    def report(self, min_sentences: int) -> None:
         """Print the counts. Raises AssertionError unless all are true and four in five of the sentences occurred."""
         print(*(f"{count:5} {name}" for name, count in self.counted.most_common()), sep="\n")
         print(f"{self.counted.total()} sentences, {len(self.wrong)} of them wrong")
         assert not self.wrong
         assert not self.unknown
-        assert self.counted.total() > least
+        assert self.counted.total() > min_sentences
         never = set(self.claims) - set(self.counted)
         assert len(never) < len(self.claims) / 5, never
 

@@ -35,7 +35,7 @@ def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(serv
                     await asyncio.sleep(0.05)
             reader._query = "text=quick"
             await send(reader)
-            return await heard(reader)
+            return await next_paragraph(reader)
 
     try:
         assert finished(visit()) == "waiting: 0"  # while the first job still runs
@@ -52,7 +52,7 @@ def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
                 readers.create_task(look_in(server, tmp_path / str(number)))
         async with asyncio.timeout(PATIENCE), visiting(server, Switch("", ""), "quick") as reader:
             await send(reader)
-            while await heard(reader) != "waiting: 0":
+            while await next_paragraph(reader) != "waiting: 0":
                 await asyncio.sleep(0.2)
                 await send(reader)
 
@@ -75,7 +75,7 @@ async def send(reader: Reader) -> None:
     await reader._socket.send(reader._message().SerializeToString())
 
 
-async def heard(reader: Reader) -> str:
+async def next_paragraph(reader: Reader) -> str:
     """Return the next paragraph that the page draws."""
     async with asyncio.timeout(PATIENCE):
         while True:

@@ -170,23 +170,23 @@ def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(se
             finished(visit_it(address))
     finally:
         asked.unlink()
-    told = log.read_text()
-    assert "zanzibar" not in told
-    assert ": LookupError\n" in told
-    assert 'raising.py", line 20' in told
-    assert told.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
-    assert "pages/raising.py:8" in told, "the warning"
+    text = log.read_text()
+    assert "zanzibar" not in text
+    assert ": LookupError\n" in text
+    assert 'raising.py", line 20' in text
+    assert text.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
+    assert "pages/raising.py:8" in text, "the warning"
 
 
 def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
-    told: list[str] = []
+    statuses: list[str] = []
     app = health.health_app({"/live": lambda: "", "/ready": lambda: "no model"}, lambda environment, start: [b"7"])
 
     def ask(path: str) -> bytes:
-        return b"".join(app({"PATH_INFO": path}, lambda status, headers: told.append(status)))
+        return b"".join(app({"PATH_INFO": path}, lambda status, headers: statuses.append(status)))
 
     assert [ask(path) for path in ("/live", "/ready", "/metrics")] == [b"ok\n", b"no model\n", b"7"]
-    assert told == ["200 OK", "503 Service Unavailable"]
+    assert statuses == ["200 OK", "503 Service Unavailable"]
 
 
 @pytest.mark.parametrize(

@@ -260,17 +260,17 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
     assert sent_while(Runner("in a fragment"), fragment_id="known") == ["other", "in a fragment"]
     assert sent_while(None) == ["other"]
     assert done == []
-    told = ['[{"event": "query", "value": 5}]', '[{"event": "pins", "value": 7}]', "[", "7"]
-    for later in told[1:]:
+    values = ['[{"event": "query", "value": 5}]', '[{"event": "pins", "value": 7}]', "[", "7"]
+    for later in values[1:]:
         first, second = (
-            WidgetStates(widgets=[WidgetState(id="part", json_trigger_value=one)]) for one in (told[0], later)
+            WidgetStates(widgets=[WidgetState(id="part", json_trigger_value=one)]) for one in (values[0], later)
         )
         waiting = Runner()
         waiting._requests.request_rerun(RerunData(widget_states=first))
         sent = ClientState(widget_states=second)
         AppSession.request_rerun(SimpleNamespace(_scriptrunner=waiting), sent)  # type: ignore[arg-type]
         (both,) = sent.widget_states.widgets
-        assert both.json_trigger_value == (f"{told[0][:-1]}, {later[1:]}" if later == told[1] else later)
+        assert both.json_trigger_value == (f"{values[0][:-1]}, {later[1:]}" if later == values[1] else later)
     begun = Runner("next")
     begun.run(within=lambda: sent_while(begun))
     assert asked[-1] == ["other"], "it would be clicked twice"

@@ -313,9 +313,9 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
     report, length = run.check(), len(run.labels)
     assert report.obeys
     assert len(report.pieces) == length
-    moved, least = report.numpy(), report.mask.tolerance
-    assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output changes with a later token
-    assert (moved[np.tril_indices(length)] > least).all()
+    moved, tolerance = report.numpy(), report.mask.tolerance
+    assert (moved[np.triu_indices(length, 1)] <= tolerance).all()  # no output changes with a later token
+    assert (moved[np.tril_indices(length)] > tolerance).all()
 
 
 def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:

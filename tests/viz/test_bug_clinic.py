@@ -66,8 +66,8 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
 
 def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
     crash, held = Verdict(math.inf, True, "got <b>float</b>"), Verdict(0.0, False)
-    told = law_html(*(law("runs <i>"), crash, held), title="The violated property")
-    plain = re.sub("<[^>]*>", "|", told)
+    html = law_html(*(law("runs <i>"), crash, held), title="The violated property")
+    plain = re.sub("<[^>]*>", "|", html)
     assert re.sub(r"\|+", "|", plain) == (
         "|The violated property|runs &lt;i&gt; |(errors)|with the bug |crashes| · correct version |holds: 0|"
     )

@@ -33,7 +33,7 @@ def test_a_block_of_q4_k_is_what_ggml_says_it_is() -> None:
     """Reference: dequantize_row_q4_K of ggml-quants.c, number by number."""
     block = gguf_models.q4_k(1, 256, np.random.default_rng(3))
     data = block[0].tobytes()
-    d, least = struct.unpack("<2e", data[:4])
+    d, minimum_scale = struct.unpack("<2e", data[:4])
     packed, numbers = data[4:16], data[16:]
 
     def scale_and_min(j: int) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def test_a_block_of_q4_k_is_what_ggml_says_it_is() -> None:
     for j in range(8):
         scale, minimum = scale_and_min(j)
         quarter = numbers[32 * (j // 2) : 32 * (j // 2 + 1)]
-        expected += [d * scale * ((byte >> 4) if j % 2 else byte & 15) - least * minimum for byte in quarter]
+        expected += [d * scale * ((byte >> 4) if j % 2 else byte & 15) - minimum_scale * minimum for byte in quarter]
     assert np.allclose(dequantize(block, Kind.Q4_K)[0], expected, rtol=1e-5, atol=1e-7)
 
 

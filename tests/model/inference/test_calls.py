@@ -268,8 +268,8 @@ def test_rounding_in_16_bits_is_no_fault(family: str, precision: str, tmp_path: 
         pack(model, model.encode(["the cat sat . a big mat . and then it saw one"]), "."),
         family != "gpt2",
     )
-    apart = {name for name, difference in found.differences.items() if difference <= found.tolerance}
-    assert apart == ({"both", "mask"} if relative else {"both"})
+    equal = {name for name, difference in found.differences.items() if difference <= found.tolerance}
+    assert equal == ({"both", "mask"} if relative else {"both"})
     assert stream(model, ids_of(model), window=6, sinks=1, step=2).relative == relative
 
 

@@ -95,8 +95,8 @@ class ImageFacts:
 
 def _locates(said: Said, facts: ImageFacts) -> bool:
     shares, best = facts.shares[said["head"]], max(one[0] for one in facts.shares.values())
-    told = [said[name] for name in ("share", "chance", "area", "most")]
-    return shares[0] > best - 1e-5 and all(same(*pair) for pair in zip(told, shares, strict=True))
+    stated = [said[name] for name in ("share", "chance", "area", "most")]
+    return shares[0] > best - 1e-5 and all(same(*pair) for pair in zip(stated, shares, strict=True))
 
 
 IMAGE_CLAIMS = {

@@ -21,7 +21,7 @@ class Facts:
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
     how: str = "mean"  # over all heads: "mean", "maximum" or "rollout"
-    told: range = range(6)  # the layers that the sentence is about
+    layers: range = range(6)  # the layers that the sentence is about
     every: dict[bool, np.ndarray] = field(default_factory=dict)  # weights of all heads, for every `how`
     allowed: dict[tuple[bool, int, int], np.ndarray] = field(default_factory=dict)
 
@@ -102,13 +102,13 @@ class Facts:
     def change(self) -> np.ndarray:
         return self.loss - self.loss0
 
-    def looking(self, least: int) -> np.ndarray:
-        """Return the real queries that attend to something, from the row's `least`-th on."""
-        return np.array([query for query in self.real[least:] if self.w[query].sum() > 0], int)
+    def looking(self, first: int) -> np.ndarray:
+        """Return the real queries that attend to something, from the row's `first`-th on."""
+        return np.array([query for query in self.real[first:] if self.w[query].sum() > 0], int)
 
-    def share(self, weights: np.ndarray, least: int = 0) -> float:
+    def share(self, weights: np.ndarray, first: int = 0) -> float:
         """Return the mean over queries of the row sums of weights [Q,K]."""
-        return float(weights[self.looking(least)].sum(-1).mean())
+        return float(weights[self.looking(first)].sum(-1).mean())
 
     @property
     def later(self) -> float:
@@ -157,14 +157,14 @@ class Facts:
         return self.every[old]
 
     def maps(self, *, old: bool) -> np.ndarray:
-        """Return [L,T], the query's weights over all heads in each layer of `told`; a rollout up to its end."""
+        """Return [L,T], the query's weights over all heads in each layer of `layers`; a rollout up to its end."""
         every = self._every(old)
         found = every.max(1) if self.how == "maximum" else every.mean(1)
         if self.how == "rollout":
             steps = [one + np.eye(len(self.ids)) for one in found]
             steps = [one / one.sum(1, keepdims=True) for one in steps]
             found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(len(self.ids))]) for layer in range(6)]
-        return np.stack([one[self.at] * (layer in self.told) for layer, one in enumerate(found)])
+        return np.stack([one[self.at] * (layer in self.layers) for layer, one in enumerate(found)])
 
     @cached_property
     def readings(self) -> np.ndarray:

@@ -90,11 +90,11 @@ class CallsFacts:
 
     def difference(self) -> float:
         """Return the largest difference of logits between one call and a run under the mask that the calls compute."""
-        apart = [
+        differences = [
             np.abs(_logits(self.model, ids) - _logits(self.model, ids, self.computed(ends)))[first:].max()
             for ids, ends, first in self.texts
         ]
-        return float(max(apart))
+        return float(max(differences))
 
     @property
     def calls(self) -> int:
@@ -178,15 +178,15 @@ class TreeFacts:
         """Return the largest difference of logits between a branch alone and at the positions of its nodes."""
         if self.positions == "depth":
             return 0.0
-        apart, start = [], len(self.ids)
+        differences, start = [], len(self.ids)
         for node in range(len(self.tokens)):
             path = [node]
             while self.parents[path[0]] >= 0:
                 path.insert(0, self.parents[path[0]])
             ids, slots = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
             moved = _logits(self.model, ids, positions=[*range(start), *slots])
-            apart.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
-        return float(max(apart))
+            differences.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
+        return float(max(differences))
 
 
 def _branches(said: Said, facts: TreeFacts, *, equal: bool) -> bool:
