@@ -151,8 +151,8 @@ def unmarked(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in apart:
             continue
-        said = any("# not shown" in line for line in lines[node.lineno - 1 : node.end_lineno])
-        if WORDS.search(node.value) and not CODE.search(node.value) and not said:
+        exempt = any("# not shown" in line for line in lines[node.lineno - 1 : node.end_lineno])
+        if WORDS.search(node.value) and not CODE.search(node.value) and not exempt:
             yield node.lineno, node.value
 
 

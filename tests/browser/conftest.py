@@ -26,9 +26,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = folder / "log.txt"
     with running("app.py", log, HF_HUB_OFFLINE="1", HF_HOME=str(folder), OMP_NUM_THREADS="1") as address:
         yield address
-    said = log.read_text(errors="replace")
-    assert "Traceback" not in said, said[-3000:]
-    assert "streamlit_internals.py" not in said, "a value of a control was ignored"
+    text = log.read_text(errors="replace")
+    assert "Traceback" not in text, text[-3000:]
+    assert "streamlit_internals.py" not in text, "a value of a control was ignored"
 
 
 @pytest.fixture(scope="session")

@@ -80,9 +80,9 @@ def said_at(element: Locator, selector: str, points: list[tuple[float, float]]) 
     )
     for point in points:
         element.page.mouse.move(*point)
-    said = element.evaluate("element => { element.onpointermove = null; return element.said; }")
-    assert len(said) == len(points)
-    return said
+    texts = element.evaluate("element => { element.onpointermove = null; return element.said; }")
+    assert len(texts) == len(points)
+    return texts
 
 
 def said_of_cells(element: Locator) -> dict[tuple[int, int], str]:
@@ -92,13 +92,13 @@ def said_of_cells(element: Locator) -> dict[tuple[int, int], str]:
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
     points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
     found = filter(None, map(CELL.fullmatch, said_at(element, ".cell", points)))
-    said = {(int(one[1]), int(one[2])): one[3] for one in found}
-    assert len(said) > 60
-    return said
+    texts = {(int(one[1]), int(one[2])): one[3] for one in found}
+    assert len(texts) > 60
+    return texts
 
 
-def check_cells(said: dict[tuple[int, int], str], weights: np.ndarray, blocked: np.ndarray) -> None:
-    for cell, words in said.items():
+def check_cells(texts: dict[tuple[int, int], str], weights: np.ndarray, blocked: np.ndarray) -> None:
+    for cell, words in texts.items():
         expected = "blocked by causal" if blocked[cell] else f"weight {weight_text(weights[cell])}"
         assert words == expected
 
@@ -162,8 +162,8 @@ def test_a_difference(story: LoadedModel, run: Run, open_file: Open, tmp_path: P
     lifted = story.run(TEXT, causal=False)
     page = open_file(lifted.head(4, 0).difference(run.head(4, 0)).save(tmp_path / "difference.html"))
     change = lifted.head(4, 0).numpy() - run.head(4, 0).numpy()
-    said = said_of_cells(page.locator(".heatmap"))
-    for cell, words in said.items():
+    texts = said_of_cells(page.locator(".heatmap"))
+    for cell, words in texts.items():
         digits = weight_text(abs(change[cell]))
         sign = "" if digits == "0.0000" else "+" if change[cell] > 0 else "−"
         assert words == f"change {sign}{digits}"
@@ -199,9 +199,9 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     cells = list(np.ndindex(found.numpy().shape))
     offsets = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
     points = [(box["x"] + across, box["y"] + down) for across, down in offsets]
-    for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
-        assert re.match(rf"{query}: .* attends to {key}: ", said)
-        assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
+    for (query, key), text in zip(cells, said_at(mask, ".why", points), strict=True):
+        assert re.match(rf"{query}: .* attends to {key}: ", text)
+        assert ("blocked by" in text.split(": ", 3)[-1]) != found.numpy()[query, key]
     expect(mask.locator(".tools")).to_be_hidden()
     before = canvas.evaluate("canvas => canvas.toDataURL()")
     page.mouse.click(*points[-1])
@@ -318,14 +318,14 @@ def growing(run: Run, open_file: Open, tmp_path: Path) -> Page:
 
 
 def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(growing: Page) -> None:
-    canvas, said = growing.locator("canvas"), growing.locator(".cell")
+    canvas, cell = growing.locator("canvas"), growing.locator(".cell")
     seen = []
     for height in (1400, 800):
         growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is repainted once
         expect(canvas).to_have_js_property("width", 984)
         canvas.hover(position={"x": 300, "y": 300})
-        expect(said).to_have_text(CELL)
-        seen.append((said.inner_text(), canvas.bounding_box()))
+        expect(cell).to_have_text(CELL)
+        seen.append((cell.inner_text(), canvas.bounding_box()))
     assert seen[0] == seen[1]
 
 

@@ -84,8 +84,8 @@ def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> N
     late = open_page(room, **PHONE)
     expect(late.locator(".question")).to_be_visible()
     teacher.locator(".st-key-reveal button").click()
-    for phone, said in ((first, "That is right"), (second, "Not quite"), (late, "The answer is")):
-        expect(phone.locator("#said")).to_contain_text(said)
+    for phone, message in ((first, "That is right"), (second, "Not quite"), (late, "The answer is")):
+        expect(phone.locator("#said")).to_contain_text(message)
         assert bars(phone) == ["1", "1", "0", "0"]
         expect(phone.locator("canvas")).to_be_visible()
         assert accessible(phone) == []

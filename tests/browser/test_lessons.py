@@ -64,8 +64,8 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             if step.ask:
                 assert page.verdict() == ""
                 page.press(str(1 + number % 2))  # an answer that is right in some steps and wrong in others
-                said = page.verdict()
-                verdicts |= {words for words in VERDICTS["en"] if words in said}
+                text = page.verdict()
+                verdicts |= {words for words in VERDICTS["en"] if words in text}
             where = f"{shelved.name}, {step.title}"
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
@@ -239,9 +239,9 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     button = ".st-key-check_answer button" if typed.count() else "[class*='st-key-answer_'] button"
                     which = 0 if typed.count() else number % 2
                     page.answered(partial(typed.press, "Enter") if known else tab.locator(button).nth(which).tap)
-                    said = page.verdict()
-                    assert any(words in said for words in VERDICTS[language]), where
-                    assert not known or "That is right." in said, where
+                    text = page.verdict()
+                    assert any(words in text for words in VERDICTS[language]), where
+                    assert not known or "That is right." in text, where
                 assert page.overflow()[0] == 0, where
                 assert not tab.locator(".lesson_picture").evaluate_all(SCROLLED), where
                 page.tap(".st-key-next button")

@@ -290,10 +290,10 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
 
 @pytest.mark.parametrize("given", [{"causal": "false"}, {"masks": '{"drawn":[["open",4,14,4,14]]}'}])
 def test_what_a_leak_does_takes_three_lines_at_most(visit: Visit, given: dict[str, str]) -> None:
-    said = visit(urlencode(given | {"query": "4"}), kind=Lab).page.locator(".sentence").first
-    height, line = said.evaluate("one => [one.offsetHeight, parseFloat(getComputedStyle(one).lineHeight)]")
-    assert "leaked" in said.inner_text()
-    assert "Mean loss" in said.inner_text()
+    sentence = visit(urlencode(given | {"query": "4"}), kind=Lab).page.locator(".sentence").first
+    height, line = sentence.evaluate("one => [one.offsetHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert "leaked" in sentence.inner_text()
+    assert "Mean loss" in sentence.inner_text()
     assert height < 3.5 * line
 
 

@@ -79,7 +79,7 @@ def read(page: Page) -> str:
 
 
 def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, tmp_path: Path) -> None:
-    said, errors = set(), []
+    views, errors = set(), []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     for name, shown in pages.items():
         file = tmp_path / f"{name}.html"
@@ -97,9 +97,9 @@ def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, t
                 "tokens => tokens.map((token) => parseFloat(getComputedStyle(token).getPropertyValue('--light')))"
             )
             assert max(light) > 0.1, name
-            said.add(name)
+            views.add(name)
         assert not NO_NUMBER.findall(found), name
-    assert {"heads", "tokens", "report", "given", "dates", "export"} <= said
+    assert {"heads", "tokens", "report", "given", "dates", "export"} <= views
     assert not errors
 
 

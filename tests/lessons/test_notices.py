@@ -172,8 +172,8 @@ def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model
 def test_a_token_that_is_said_to_come_twice_does(story: Model, language: str, name: str) -> None:
     """“Peter” begins the text without a space, and is therefore a different token from “·Peter”."""
     pieces = story.encode([PETER]).pieces[0]
-    said = (FOLDER / language / f"{name}.md").read_text("utf-8")
-    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", said))
+    text = (FOLDER / language / f"{name}.md").read_text("utf-8")
+    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", text))
     assert {one for one in quoted if pieces.count(one) != 2} == {"Peter", "·Peter"}
 
 

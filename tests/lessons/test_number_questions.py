@@ -68,23 +68,23 @@ def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: lis
 
 
 def test_the_weight_that_a_blocked_key_gets_is_named_however_small(ask: Ask) -> None:
-    said = plain(ask("becomes", numbers=replace(ROW, add="-10", sink=3.0)).why)
+    text = plain(ask("becomes", numbers=replace(ROW, add="-10", sink=3.0)).why)
     exps = np.exp([*ROW_SCORES[:3], ROW_SCORES[3] - 10, 3])
-    assert said.endswith(f"the blocked key “down” gets {number(exps[3] / exps.sum())}.")
+    assert text.endswith(f"the blocked key “down” gets {number(exps[3] / exps.sum())}.")
 
 
 @pytest.mark.parametrize(("sink", "equals"), [(None, "="), (0.5, "="), (1.5, "≈"), (3.0, "≈")])
 def test_the_sum_of_a_row_s_weights_holds_as_it_is_printed(ask: Ask, sink: float | None, equals: str) -> None:
-    said = plain(ask("becomes", numbers=replace(ROW, sink=sink)).why)
-    terms, total = re.fullmatch(rf"The weights add up to (.*) {equals} (.*)\.", said).groups()
+    text = plain(ask("becomes", numbers=replace(ROW, sink=sink)).why)
+    terms, total = re.fullmatch(rf"The weights add up to (.*) {equals} (.*)\.", text).groups()
     assert (sum(map(Decimal, terms.split(" + "))) == Decimal(total)) == (equals == "=")
 
 
 def test_counts_of_cells_have_separators(ask: Ask) -> None:
     masks = MaskSpec(), MaskSpec(causal=False)
-    said = plain(ask("picture", text="a " * 60, among=masks).why)
-    tokens = int(re.findall(r"of ([\d,]+) cells", said)[0].replace(",", "")) ** 0.5
-    assert re.search(rf"It blocks {tokens * (tokens - 1) / 2:,.0f} of {tokens**2:,.0f} cells", said)
+    sentence = plain(ask("picture", text="a " * 60, among=masks).why)
+    tokens = int(re.findall(r"of ([\d,]+) cells", sentence)[0].replace(",", "")) ** 0.5
+    assert re.search(rf"It blocks {tokens * (tokens - 1) / 2:,.0f} of {tokens**2:,.0f} cells", sentence)
     assert tokens > 50
 
 

@@ -143,7 +143,7 @@ def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "said"),
+    ("kind", "more", "sentence"),
     [
         ("looks", {"query": 99}, "a query from 0 to 13, got 99"),
         ("looks", {"query": 0}, "sees two tokens or more, got one that sees 1"),
@@ -151,10 +151,10 @@ def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> Non
         ("picture", {"among": (FREE, CAUSAL)}, "at least one made the picture"),
     ],
 )
-def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, said: str) -> None:
+def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, sentence: str) -> None:
     masks = PADDING if kind == "picture" else None
     text = TWO if kind == "picture" else PETER
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         ask(story, kind, text, masks, **more)
 
 

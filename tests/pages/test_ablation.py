@@ -178,10 +178,10 @@ class TestOtherModels:
 
 
 @pytest.mark.parametrize(
-    ("causal", "attention", "said"),
+    ("causal", "attention", "text"),
     [(True, "self", "last four"), (False, "self", "three positions"), (True, "encoder", "three positions")],
 )
-def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, said: str) -> None:
-    assert said in ablation.mask_name("near", MaskSpec(causal=causal), attention)
+def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, text: str) -> None:
+    assert text in ablation.mask_name("near", MaskSpec(causal=causal), attention)
     window = ablation.own_mask("near", MaskSpec(causal=causal))
     assert (window.sliding, window.causal) == (4, causal)

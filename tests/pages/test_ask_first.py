@@ -39,10 +39,10 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
     page.press("first_2")
     assert not question(page)
     assert not same(page.weights(), before)
-    (said,) = verdicts(page)
-    means = re.findall(r"from ([\d.]+) to ([\d.]+)", said)[0]
+    (verdict,) = verdicts(page)
+    means = re.findall(r"from ([\d.]+) to ([\d.]+)", verdict)[0]
     end = "That is right." if float(means[1]) > float(means[0]) else "Not quite. The answer is: It goes down."
-    assert said.startswith(f"Your answer: It goes up. {end}")
+    assert verdict.startswith(f"Your answer: It goes up. {end}")
     assert f"Mean loss: {means[0]} → {means[1]} nats" in page.sentence()
 
 

@@ -193,7 +193,7 @@ class TestAllBugs:
         page.type(FIRST)
 
     @pytest.mark.parametrize(
-        ("text", "key", "where", "said"),
+        ("text", "key", "where", "stated"),
         [
             ("hm", "after-softmax", {"layer": "0", "head": "3"}, False),  # a changed denominator moves the loss
             ("Tyger Tyger, burning bright,", "query-axis", {"layer": "4", "head": "2"}, False),
@@ -203,14 +203,14 @@ class TestAllBugs:
         ],
     )
     def test_a_reason_for_the_loss_takes_a_target_that_is_looked_at(
-        self, text: str, key: str, where: dict[str, str], *, said: bool
+        self, text: str, key: str, where: dict[str, str], *, stated: bool
     ) -> None:
         page = Clinic(bug=key, text=text, **where)
         assert page.laws()[LAWS["target"].words][0].startswith("violated")
         looks = np.nan_to_num(page.weights())[: len(page.pieces()), : len(page.pieces())].diagonal(1) > 0
-        assert looks.any() == said
+        assert looks.any() == stated
         reasons = ("sees its target", "can read the token that it must predict")
-        assert any(reason in page.words() for reason in reasons) == said
+        assert any(reason in page.words() for reason in reasons) == stated
 
     def test_a_loss_that_is_lower_by_chance_is_not_put_down_to_the_target(self, folders: dict[str, str]) -> None:
         """A model with random weights makes no use of a target that it can read."""
@@ -219,12 +219,12 @@ class TestAllBugs:
         assert "It is lower, and the model can read the token that it must predict." in words
         assert "because" not in words
 
-    @pytest.mark.parametrize(("text", "said"), [("no no no no no no no no", False), ("Once upon a time", True)])
-    def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, said: bool) -> None:
+    @pytest.mark.parametrize(("text", "stated"), [("no no no no no no no no", False), ("Once upon a time", True)])
+    def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, stated: bool) -> None:
         words = Clinic(bug="targets", layer="1", head="1", text=text).words()
         right, wrong = (float(one) for one in re.findall(r"target, (?:\w+ has a mean loss of )?\**([\d.]+)\**", words))
-        assert (right < wrong) == said
-        assert ("was trained to predict the next one" in words) == said
+        assert (right < wrong) == stated
+        assert ("was trained to predict the next one" in words) == stated
 
     def test_the_right_version_alone(self, page: Clinic) -> None:
         page.choose(BY_KEY["or"])

@@ -81,12 +81,12 @@ class TestModels:
 
     def test_a_link_to_a_model_not_offered_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("UNMASK_MODELS", "story,dates")
-        said = Explore(model="gpt2").said("warning")
-        assert said == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
+        warnings = Explore(model="gpt2").said("warning")
+        assert warnings == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
         assert not Explore().said("warning")
         page = Explore(model="gpt2")
         page.set(causal=False)
-        assert page.said("warning") == said
+        assert page.said("warning") == warnings
         page.set(model="dates")
         assert not page.said("warning")
         monkeypatch.setenv("UNMASK_MODELS", "dates")

@@ -210,8 +210,8 @@ class TestTheCache:
         folder = shutil.copytree(tiny_folder, tmp_path / "sixteen")
         page = Generation(model=str(folder), text="the cat sat").press("step")
         assert "logits, in bfloat16" in page.words()
-        said = page.words()
-        assert "rounding error" not in said, "nothing differs"
+        sentence = page.words()
+        assert "rounding error" not in sentence, "nothing differs"
         compared = cache_sections.compared
         less = lambda *of: replace(compared(*of), logits=compared(*of).logits + 0.1)  # noqa: E731
         monkeypatch.setattr(cache_sections, "compared", less)

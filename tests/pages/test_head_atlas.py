@@ -305,9 +305,9 @@ def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: s
 
 def test_of_points_is_spoken_only_where_there_are_some() -> None:
     page = HeadAtlas(source="text", text="a")
-    said = " ".join(one.value for one in page.app.caption)
-    assert "Each point is a head" not in said
-    assert "A head matches a pattern (" in said
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert "Each point is a head" not in sentence
+    assert "A head matches a pattern (" in sentence
     page.set(atlas_source="sample")
     assert "Each point is a head; click one. Dotted: " in page.words()
 

@@ -58,8 +58,8 @@ def test_other_networks_show_every_view(folders: dict[str, str], family: str, at
     for view in VIEWS:
         page.set(view=view)
         assert not page.said("error")
-        said = any(why in texts(page) for why in why_not.values())
-        assert said == (view in ("carried", "why") and family in why_not)
+        stated = any(why in texts(page) for why in why_not.values())
+        assert stated == (view in ("carried", "why") and family in why_not)
         assert any("what wrote the query" in one for one in page.html()) == (view == "why" and family not in why_not)
         assert any("pushes up" in one for one in page.html()) == (view == "carried" and family not in why_not)
         assert "nan" not in texts(page).lower()

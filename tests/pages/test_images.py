@@ -218,11 +218,11 @@ def test_a_server_whose_models_read_no_images_offers_no_other(
     """Also if a link names one: the page reports that it is not available, and the small models read the image."""
     monkeypatch.setenv("UNMASK_SHARED", "true")
     monkeypatch.setenv("UNMASK_MODELS", ",".join(offered))
-    for link, said in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():
+    for link, notes in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():
         page = Images(source="upload", model=link)
         page.app.file_uploader(key="images_file").upload("x.png", _file(render([scene_of(FIRST)])[0])).run()
         assert "Another model" not in {one.label for one in (*page.app.text_input, *page.app.selectbox)}
-        assert (page.said("error"), page.said("warning")) == ([], said)
+        assert (page.said("error"), page.said("warning")) == ([], notes)
         assert page.packet()[0]["caption"][:4] == ["a", "large", "red", "square"]
 
 

@@ -91,8 +91,8 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
 @pytest.mark.parametrize("by", ["tokens", "words", "sentences"])
 def test_the_columns_are_called_what_they_are(by: str) -> None:
     page = Layers(across="token", by=by, text="He lost his hat. He saw a dog.", query="1")
-    said = " ".join(one.value for one in page.app.caption)
-    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", said)
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", sentence)
 
 
 def test_flow_is_of_one_token_alone() -> None:
@@ -115,8 +115,8 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
 
 def test_a_long_text_says_which_part_of_it_is_shown() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
-    said = " ".join(one.value for one in page.app.caption)
-    assert re.search(r"64 of \d\d\d positions are shown, those around the query: 16 to 79\.", said)
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert re.search(r"64 of \d\d\d positions are shown, those around the query: 16 to 79\.", sentence)
     assert len(page.cells()) == 64 * 7
 
 

@@ -18,9 +18,9 @@ def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_CHARACTERS", "107")
     monkeypatch.setenv("UNMASK_ROWS", "5")
     page = Explore(text="a cat\n" * 23)  # 138 characters; the first 107 are 18 lines
-    said = [caption.value for caption in page.app.caption]
-    assert any("138 characters; this server reads at most the first 107" in words for words in said)
-    assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in said)
+    captions = [caption.value for caption in page.app.caption]
+    assert any("138 characters; this server reads at most the first 107" in words for words in captions)
+    assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in captions)
     assert page["text"] == "a cat\n" * 23, "what was typed stays"
 
 

@@ -47,17 +47,17 @@ class Lab(Explore):
 
 
 def test_sinks_that_open_later_tokens_are_said_to_though_causal_is_on() -> None:
-    lab, said = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
-    assert not any(said in one for one in lab.said("caption")), "the first token is later than none"
+    lab, note = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
+    assert not any(note in one for one in lab.said("caption")), "the first token is later than none"
     lab.set(mask_sinks=2)
     blocked = np.isnan(expected(MaskSpec(sinks=2)))
     assert np.argwhere(np.triu(~blocked, 1)).tolist() == [[0, 1]]
     assert any(
-        f"{said} some later tokens are open because of sinks" in one and "(0) may attend to" in one
+        f"{note} some later tokens are open because of sinks" in one and "(0) may attend to" in one
         for one in lab.said("caption")
     )
     lab.set(causal=False)
-    assert not any(said in one for one in lab.said("caption"))
+    assert not any(note in one for one in lab.said("caption"))
 
 
 @pytest.mark.parametrize(("attention", "count"), [("encoder", 0), ("decoder", 1)])
@@ -83,8 +83,8 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
     ],
 )
 def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) -> None:
-    said = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
-    assert [note.removeprefix(":material/info: ") for note in said] == (
+    found = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
+    assert [note.removeprefix(":material/info: ") for note in found] == (
         [f"On, but changing no cell of this row's real tokens in L4 H0: {idle}."] if idle else []
     )
 
@@ -166,17 +166,17 @@ LEAK = '{"drawn":[["open",4,14,4,14]]}'
 
 def test_an_answer_that_gets_out_by_two_layers_is_found_and_its_loss_told() -> None:
     page = Lab(text=FIRST, masks=LEAK)
-    said = page.words("sentence")
-    assert said.startswith("Tokens that have leaked to the positions that must predict them: 5 to 14. ")
-    assert "The loss of ·whist (5) goes from 5.84 to 0.87 nats" in said
-    assert "in L0 ·whist (14) may attend to ·whist (5), in L1 ·silver (4) may attend to ·whist (14)" in said
+    sentence = page.words("sentence")
+    assert sentence.startswith("Tokens that have leaked to the positions that must predict them: 5 to 14. ")
+    assert "The loss of ·whist (5) goes from 5.84 to 0.87 nats" in sentence
+    assert "in L0 ·whist (14) may attend to ·whist (5), in L1 ·silver (4) may attend to ·whist (14)" in sentence
     assert any(">5: ·whist<" in one and "5.84" in one for one in page.html()), "the table of answers"
 
 
 def test_a_change_that_lets_nothing_out_is_called_no_leak() -> None:
-    said = Lab(text=FIRST).turn_on("sliding", 4).words("sentence")
-    assert "leaked" not in said
-    assert "Mean loss: " in said
+    sentence = Lab(text=FIRST).turn_on("sliding", 4).words("sentence")
+    assert "leaked" not in sentence
+    assert "Mean loss: " in sentence
 
 
 def test_a_query_governs_its_next_token_its_loss_and_its_row_and_is_in_the_link() -> None:
@@ -351,7 +351,7 @@ def test_a_layer_has_the_number_that_it_has_in_the_network(tmp_path: Path) -> No
     page = Lab(model=str(save("lfm2", tmp_path / "lfm2", more_families.ALL["lfm2"])))
     for section in SECTIONS:
         page.set(section=section)
-        said = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
-        assert "L0" not in said, section
-        assert ("L1" in said) == (section in ("reach", "fill")), section
-        assert ("Only attention is counted" in said) == (section == "reach")
+        text = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
+        assert "L0" not in text, section
+        assert ("L1" in text) == (section in ("reach", "fill")), section
+        assert ("Only attention is counted" in text) == (section == "reach")

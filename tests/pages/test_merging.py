@@ -176,7 +176,7 @@ class TestMaskLab:
         tokens = groups[-1][1]
         assert f"queries in rows ({tokens})" in str(header)
         assert len(page.widget("query").options) == tokens
-        assert any("Masks are drawn on tokens" in said for said in page.said("caption"))
+        assert any("Masks are drawn on tokens" in sentence for sentence in page.said("caption"))
         assert page.url["by"] == "words"
 
     def test_the_words_of_the_tokens_zoomed_into(self, story: Model) -> None:

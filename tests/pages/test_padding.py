@@ -144,9 +144,9 @@ class TestTexts:
 class TestOtherModels:
     def test_a_models_own_window_is_named_in_the_reasons(self, folders: dict[str, str]) -> None:
         text = "the cat sat on a mat and it saw the cat\nthe cat"
-        said = "Where a layer has a window or chunks, tokens attend only within these."
-        assert said in Padding(model=folders["mistral"], text=text).words()
-        assert said not in Padding(model=folders["llama"], text=text).words()
+        sentence = "Where a layer has a window or chunks, tokens attend only within these."
+        assert sentence in Padding(model=folders["mistral"], text=text).words()
+        assert sentence not in Padding(model=folders["llama"], text=text).words()
 
     def test_rotary_positions(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["llama"], text="the cat\nthe cat sat on a mat\na")

@@ -26,12 +26,12 @@ class TestPadding:
     def test_a_second_line_moves_the_query_with_its_token(self) -> None:
         page = Explore(text=DOG)
         page.set(query=2)
-        said, picked = page.candidates(), asked(page)
+        before, picked = page.candidates(), asked(page)
         page.type(f"{DOG}\n{KING}")
         assert picked == "2: ·small"
         assert token(page) == "·small"
         assert asked(page) != picked, "its line is padded on the left now"
-        assert page.candidates() == said
+        assert page.candidates() == before
 
     def test_the_pad_side_moves_all_positions(self) -> None:
         page = Explore(text=f"{DOG}\n{KING}", query="12", pins="12,13", key="11", span="12-13")

@@ -123,7 +123,7 @@ def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair
 
 
 def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
-    said = WhyCausal().sentences()[0]
+    text = WhyCausal().sentences()[0]
     curves = twins.curves()
     scores = twins.copy_scores(pair.run(pair.encode(TEXT), WITHOUT_WITHOUT))
     layer, head = twins.best_head(scores)
@@ -134,7 +134,7 @@ def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
         f"{outcome(pair, WITHOUT_WITH).loss:.1f} nats",
         f"that of the other model is {outcome(pair, WITH_WITH).loss:.1f}",
     ):
-        assert number in said, said
+        assert number in text, text
 
 
 def test_the_four_cards_are_the_four_combinations(pair: TwinPair) -> None:
@@ -207,9 +207,9 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
     for run, trace in zip((True, False), bars, strict=True):
         np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
     assert not array(bars[0]["y"])[:6].any()
-    said = proof.sentences()[0]
-    assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in said
-    assert f"the largest change of a logit is {steps.amount(changes[False].earlier()[0])}" in said
+    text = proof.sentences()[0]
+    assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in text
+    assert f"the largest change of a logit is {steps.amount(changes[False].earlier()[0])}" in text
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
@@ -266,14 +266,14 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
     text = "word " * 40
     own, other = outcome(pair, WITHOUT_WITH, text), outcome(pair, WITH_WITH, text)
     assert own.loss < other.loss
-    said = WhyCausal(text).sentences()[0]
-    assert f"With the mask put back its loss is {own.loss:.1f} nats/token" in said
+    shown = WhyCausal(text).sentences()[0]
+    assert f"With the mask put back its loss is {own.loss:.1f} nats/token" in shown
     assert (
-        f"at {percent(own.echoes)} of the positions (the model trained with the mask: {percent(other.echoes)})" in said
+        f"at {percent(own.echoes)} of the positions (the model trained with the mask: {percent(other.echoes)})" in shown
     )
-    assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in said
+    assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in shown
     assert other.loss > np.log(len(pair.words()))
-    assert "worse here than a uniform guess (6.9 nats)" in said
+    assert "worse here than a uniform guess (6.9 nats)" in shown
     usual = WhyCausal().sentences()[0]
     assert "guess" not in usual
 
@@ -288,12 +288,12 @@ def outcomes_of(own: float, other: float, echoes: float) -> dict[Combination, tw
 def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     batch, curves = pair.encode("the cat"), twins.curves()
     assert twins.repeats(batch) < 0.5
-    said = {
+    sentences = {
         losses: steps.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
         for losses in ((5.0, 3.0), (3.0, 5.0), (3.0, 3.02), (3.0, 8.0))
     }
-    assert all("repeats, at" not in one for one in said.values())
-    assert ["a uniform guess" in one for one in said.values()] == [False, False, False, True]
+    assert all("repeats, at" not in one for one in sentences.values())
+    assert ["a uniform guess" in one for one in sentences.values()] == [False, False, False, True]
 
 
 def test_a_shorter_text_moves_the_changed_token_into_it(proof: WhyCausal) -> None:

@@ -97,7 +97,7 @@ def test_who_waits_in_a_queue_that_is_closed() -> None:
 
 
 def test_readers_of_all_languages_wait_for_the_same_load() -> None:
-    loads, waits, said = Loads(), {name: Event() for name in LANGUAGES}, {}
+    loads, waits, messages = Loads(), {name: Event() for name in LANGUAGES}, {}
     begun: list[int] = []
 
     def make(report: Report) -> Model:
@@ -108,14 +108,14 @@ def test_readers_of_all_languages_wait_for_the_same_load() -> None:
     def wait(name: str) -> None:
         with spoken(name), pytest.raises(ValueError, match=NOTHING["en"]) as error:
             loads.get("model", make, lambda _: waits[name].set())
-        said[name] = translations(error.value)[name]
+        messages[name] = translations(error.value)[name]
 
     readers = [Thread(target=wait, args=(name,)) for name in LANGUAGES]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(WAIT)
-    assert said == NOTHING
+    assert messages == NOTHING
     assert begun == [1]
 
 

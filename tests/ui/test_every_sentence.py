@@ -119,18 +119,18 @@ SHAPES |= {"token": r"(?:(?!After ).)+? \(\d+\)", "nats": "nats", "changes": f"{
 SHAPES |= {"path": r"in L.+? \(\d+\)", "loss": r"[\d.]+"}
 
 
-def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> Said:
+def read(sentence: str, values: Said, text: str, number: int, *, markup: bool) -> Said:
     """Return the values of a sentence; those that are filled in later are parsed from its number-th match in text."""
-    said = {name: plain(value) if markup else value for name, value in said.items()}
+    values = {name: plain(value) if markup else value for name, value in values.items()}
     parts = list(Formatter().parse(sentence))
     shapes = SHAPES if "{position}" not in sentence else {}  # there the token is without its position
-    if {name for _, name, _, _ in parts if name} <= set(said):
-        return said
+    if {name for _, name, _, _ in parts if name} <= set(values):
+        return values
     pattern = "".join(
         re.escape(plain(part)) + (f"(?P<{name}>{shapes.get(name, '.+?')})" if name else "")
         for part, name, _, _ in parts
     )
-    return list(re.finditer(pattern, plain(text), re.DOTALL))[number].groupdict() | said
+    return list(re.finditer(pattern, plain(text), re.DOTALL))[number].groupdict() | values
 
 
 def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
@@ -225,12 +225,12 @@ class Judge:
 
     def check(self, text: str, facts: Any, *, markup: bool) -> None:
         here: Counter[str] = Counter()
-        for found, said in self.words:
+        for found, values in self.words:
             name = plain(found)
             if name in self.claims:
                 self.counted[name] += 1
                 here[name] += 1
-                if not self.claims[name](read(found, said, text, here[name] - 1, markup=markup), facts):
+                if not self.claims[name](read(found, values, text, here[name] - 1, markup=markup), facts):
                     self.wrong[name] = plain(text), facts
             elif name.endswith(".") and name not in NO_CLAIM:
                 self.unknown.add(name)

@@ -275,9 +275,9 @@ def test_a_redis_that_does_not_answer_is_told_in_the_log(tmp_path: Path) -> None
         ends = time.monotonic() + READY_SECONDS
         while "UNMASK_ROOMS" not in log.read_text() and time.monotonic() < ends:
             time.sleep(0.1)
-    (said,) = (line for line in log.read_text().splitlines() if "UNMASK_ROOMS" in line)
+    (logged,) = (line for line in log.read_text().splitlines() if "UNMASK_ROOMS" in line)
     begins = f"UNMASK_ROOMS: the Redis at 127.0.0.1:{port} cannot be used (ConnectionError); class sessions fail"
-    assert said == f"{begins} until it can: start it, or correct the address"
+    assert logged == f"{begins} until it can: start it, or correct the address"
     assert TOKEN not in log.read_text()
 
 

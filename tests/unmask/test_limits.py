@@ -41,8 +41,8 @@ def test_the_argument_counts_before_the_setting(
     assert model.run(ids=[5] * read).ids.tolist() == [5] * read
     more = "unmask.load(…, tokens=47) or UNMASK_TOKENS=47 reads up to 47"
     assert words.endswith(f" on. {more}." if read < CONTEXT else " on.")
-    said = rf"^expected 1 to {read} ids in each row, got \[48\]{re.escape(f': {more}') if read < CONTEXT else ''}$"
-    with pytest.raises(ValueError, match=said):
+    text = rf"^expected 1 to {read} ids in each row, got \[48\]{re.escape(f': {more}') if read < CONTEXT else ''}$"
+    with pytest.raises(ValueError, match=text):
         model.run(ids=[5] * 48)
     with pytest.raises(ValueError, match=rf"^expected 1 to {read} ids in each row, got \[0\]$"):
         model.run(ids=[[]])

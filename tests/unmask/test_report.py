@@ -133,13 +133,13 @@ def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert repr(run) == "story, 256 tokens of a longer text, causal mask"
     again = model.run(run.text)  # without a warning
     assert (again.cut, again.labels) == ("", run.labels)
-    said = f"the last {len(run.cut):,} characters of the text are cut"
+    sentence = f"the last {len(run.cut):,} characters of the text are cut"
     page = unmask.report(run).page()
-    assert said in page
+    assert sentence in page
     assert page.count("hello") < 400  # in the text and in the tokens, except for what is cut
     assert main(["report", "--text", text, "-o", str(tmp_path / "long.html")]) == 0
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert sentence in printed.err
     assert "256 tokens of a longer text" in printed.out
 
 
@@ -185,10 +185,10 @@ def test_what_means_nothing_is_a_sentence_and_status_2(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert main(["report", "--text", TEXT, "-o", str(tmp_path / "report.html"), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("No report was written: ")
-    assert words in said
-    assert len(said.splitlines()) == 1
+    text = capsys.readouterr().err
+    assert text.startswith("No report was written: ")
+    assert words in text
+    assert len(text.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -238,10 +238,10 @@ def test_a_page_that_cannot_be_written_is_a_sentence_and_status_2(
         save_transformer(Transformer(large), folder, torch.float16)
     arguments = [str(folder) if argument.isupper() else argument for argument in arguments]
     assert main(["page", "-o", str(tmp_path / "page.html"), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("No page was written: ")
-    assert words in said
-    assert len(said.splitlines()) == 1
+    text = capsys.readouterr().err
+    assert text.startswith("No page was written: ")
+    assert words in text
+    assert len(text.splitlines()) == 1
     assert not (tmp_path / "page.html").exists()
 
 

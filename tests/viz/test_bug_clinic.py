@@ -91,12 +91,12 @@ def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert set(FEATURES) == set(spot.FEATURES)
     labels = [f"t{index}" for index in range(20)]
     view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
-    said = difference_sentence(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
-    assert said == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
-    said = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
-    assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
-    said = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
-    assert said == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."
+    text = difference_sentence(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
+    assert text == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
+    text = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
+    assert text == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
+    text = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
+    assert text == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."
 
 
 @pytest.mark.parametrize("nan", [True, False])

@@ -56,8 +56,8 @@ def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatc
         sheet = coloured_text_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
     sheet.file()
     families = {words.get_text(): words.get_fontfamily() for words in sheet.figure.findobj(Text) if words.get_text()}
-    for said in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
-        assert families[said] == [fonts.FONT, HAN]
+    for text in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
+        assert families[text] == [fonts.FONT, HAN]
     assert families[LABELS[2] + "k"] == [fonts.FONT]
 
 

@@ -172,11 +172,11 @@ class TestWhatBlocksACell:
         masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
         view = view_of((tokens, tokens), **masks)
         assert len(masks) > 9
-        said, text = reasons(view)
+        shown, text = reasons(view)
         for words, cells in blocked_groups(view):
             (number,) = set(text[cells].tolist())
             assert (text == number).sum() == cells.sum()
-            assert f"{number} {words.removeprefix('blocked by ')}" in said
+            assert f"{number} {words.removeprefix('blocked by ')}" in shown
 
     def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))

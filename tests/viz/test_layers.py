@@ -59,11 +59,11 @@ class TestLens:
         assert "the actual next token" not in second
 
     @pytest.mark.parametrize(
-        ("rank", "said"),
+        ("rank", "text"),
         [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (112, "112th"), (1042, "1,042nd")],
     )
-    def test_ranks(self, rank: int, said: str) -> None:
-        assert ordinal(rank) == said
+    def test_ranks(self, rank: int, text: str) -> None:
+        assert ordinal(rank) == text
 
 
 class TestToken:

@@ -85,11 +85,11 @@ def test_other_precisions(folder: Path) -> None:
     assert "stored in NF4 and computed in bfloat16 on" in hardware.describe_hardware(model.hardware, "NF4")
 
 
-@pytest.mark.parametrize("said", ["fp4", None, "NF4"])
-def test_the_type_is_the_files_own_whatever_the_configuration_says(said: str | None, folder: Path) -> None:
+@pytest.mark.parametrize("quant_type", ["fp4", None, "NF4"])
+def test_the_type_is_the_files_own_whatever_the_configuration_says(quant_type: str | None, folder: Path) -> None:
     packed = quantized(folder, "NF4")
     config = json.loads((packed / "config.json").read_text())
-    config["quantization_config"]["bnb_4bit_quant_type"] = said
+    config["quantization_config"]["bnb_4bit_quant_type"] = quant_type
     (packed / "config.json").write_text(json.dumps(config))
     assert checkpoint_files.stored_type("m", packed) == "NF4"
 

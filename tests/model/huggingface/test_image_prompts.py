@@ -193,9 +193,9 @@ def test_what_reads_no_image_says_so(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_processor_of_absurd_sizes_is_refused(change: dict, words: str, tmp_path: Path) -> None:
     path = image_families.save("llava", tmp_path) / "processor_config.json"
-    said = json.loads(path.read_text())
-    said["image_processor"] |= change
-    path.write_text(json.dumps(said))
+    config = json.loads(path.read_text())
+    config["image_processor"] |= change
+    path.write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=words):
         adapter.load(str(tmp_path), settings=Settings()).encode_image(TEXT, picture())
 

@@ -186,12 +186,12 @@ def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: s
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "text"),
     [("gptq", "GPTQ"), ("awq", "AWQ"), ("fp8", "8-bit floats")],
 )
-def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
+def test_quantised_weights_are_named(folder: Path, method: str, text: str) -> None:
     edit(folder / "config.json", quantization_config={"quant_method": method})
-    with pytest.raises(CheckpointError, match=rf"stored quantized \({said}"):
+    with pytest.raises(CheckpointError, match=rf"stored quantized \({text}"):
         load(folder)
 
 

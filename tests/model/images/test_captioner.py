@@ -25,9 +25,9 @@ def tiny() -> captioner.CaptionerModel:
 
 
 def test_a_caption_names_the_shapes_in_the_prompts_order() -> None:
-    said = {prompt: " ".join(text for text, _ in caption(SCENE, prompt)) for prompt in ("across", "down")}
-    assert said["across"] == "a small red square left of a large blue circle"
-    assert said["down"] == "a large blue circle above a small red square"
+    captions = {prompt: " ".join(text for text, _ in caption(SCENE, prompt)) for prompt in ("across", "down")}
+    assert captions["across"] == "a small red square left of a large blue circle"
+    assert captions["down"] == "a large blue circle above a small red square"
     assert [about for _, about in caption(SCENE, "down")] == [1, 1, 1, 1, None, 0, 0, 0, 0]
 
 

@@ -134,9 +134,9 @@ def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
     assert (wrong.missed, wrong.extra) == (0, 0)
     assert wrong.difference >= WRONG * wrong.tolerance
     assert "but others in later layers" in calls_sentence(wrong, second=False)
-    for share, said in ((2e-4, "almost the logits of one call"), (0.3, "does not carry its state")):
+    for share, text in ((2e-4, "almost the logits of one call"), (0.3, "does not carry its state")):
         far = replace(wrong, later=False, twice=0, differences=np.array([share * wrong.size]))
-        assert said in calls_sentence(far, second=False)
+        assert text in calls_sentence(far, second=False)
     assert not compare_calls(qwen2, batch, qwen2.standard, ends).later
 
 

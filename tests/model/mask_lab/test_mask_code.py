@@ -195,8 +195,8 @@ class TestCode:
         )
         assert "Error" not in typed.stderr, typed.stderr[-2000:]
         allowed = traces["left"].allowed(LAYER, 1, spec, head=HEAD)
-        said = [line for line in typed.stdout.splitlines() if "torch.Size" in line]
-        assert [line.split()[-1] for line in said] == [str(int(allowed.sum()))] * len(mask_code.KINDS)
+        shapes = [line for line in typed.stdout.splitlines() if "torch.Size" in line]
+        assert [line.split()[-1] for line in shapes] == [str(int(allowed.sum()))] * len(mask_code.KINDS)
 
     @pytest.mark.parametrize("separator", SEPARATORS)
     @pytest.mark.parametrize("kind", mask_code.KINDS)

@@ -100,9 +100,9 @@ def changed(**arrays: np.ndarray) -> bytes:
 def renamed(**about: object) -> bytes:
     """Return an export's file with other metadata."""
     one = export_of()
-    said = json.dumps(json.loads(data.as_json(one)) | about)
+    about_text = json.dumps(json.loads(data.as_json(one)) | about)
     arrays = {"weights": np.zeros((1, 7, 7), np.float32)}
-    return safetensors.save(arrays, metadata={"about": said})
+    return safetensors.save(arrays, metadata={"about": about_text})
 
 
 def other_npz() -> bytes:
@@ -159,7 +159,7 @@ def test_what_is_too_large_is_not_unpacked() -> None:
         data.read(packed.getvalue(), 2 * len(file))
 
 
-def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
+def recompressed(method: int, *, more: int, stated_size: int | None = None) -> bytes:
     """Return a whole export and another array of `more` zero bytes, whose stated size is `said`."""
     file = io.BytesIO()
     with np.load(io.BytesIO(data.as_npz(export_of()))) as old, zipfile.ZipFile(file, "w", method) as new:
@@ -167,8 +167,8 @@ def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
             new.writestr(name, bytes(old[name]))
         new.writestr("more.npy", bytes(more))
     packed, real = bytearray(file.getvalue()), more.to_bytes(4, "little")
-    if said is not None:
-        packed = packed.replace(real, said.to_bytes(4, "little"))
+    if stated_size is not None:
+        packed = packed.replace(real, stated_size.to_bytes(4, "little"))
         assert packed != file.getvalue()
     return bytes(packed)
 
@@ -184,10 +184,10 @@ def entries(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (partial(recompressed, zipfile.ZIP_BZIP2, more=60_000_000, said=8), "a compression other than Deflate"),
-        (partial(recompressed, zipfile.ZIP_LZMA, more=60_000_000, said=8), "a compression other than Deflate"),
+        (partial(recompressed, zipfile.ZIP_BZIP2, more=60_000_000, stated_size=8), "a compression other than Deflate"),
+        (partial(recompressed, zipfile.ZIP_LZMA, more=60_000_000, stated_size=8), "a compression other than Deflate"),
         (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000), "more than 1 MB unpacked"),
-        (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000, said=8), "cannot be read"),
+        (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000, stated_size=8), "cannot be read"),
         (partial(entries, 2_000), "an archive of 2,000 files"),
     ],
     ids=["bzip2", "lzma", "honest", "deflate", "entries"],
@@ -264,7 +264,7 @@ def test_a_damaged_file_opens_as_an_export_or_is_a_sentence(write: Callable[[Exp
             file[:at] + random.bytes(5) + file[at + 5 :],
             file[:at] + random.bytes(9) + file[at:],
         ):
-            said = read_or_said(bytes(damaged))
-            refused += bool(said)
-            assert not said or ("expected" in said and len(said) < 500)
+            error = read_or_said(bytes(damaged))
+            refused += bool(error)
+            assert not error or ("expected" in error and len(error) < 500)
     assert refused > 300

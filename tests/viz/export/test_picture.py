@@ -330,7 +330,7 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
     atlas = made()
-    assert any("uniform attention" in said for said in atlas_caption(atlas, "induction", "entropy"))
+    assert any("uniform attention" in text for text in atlas_caption(atlas, "induction", "entropy"))
     uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
     assert atlas_caption(uneven, "entropy", "peak") == [
         "Each point is a head: entropy on the x axis, sharpness on the y axis.",

@@ -76,9 +76,9 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
     """99% is not twice the half that an even head has on two tokens, and too few queries give no name."""
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
-        said = tables.summary(unnamed, random=False)
-        assert "Heads that match a pattern, out of 6: none." in said
-        assert "half" not in said
+        text = tables.summary(unnamed, random=False)
+        assert "Heads that match a pattern, out of 6: none." in text
+        assert "half" not in text
         assert "L3 H0</b> matches no pattern here" in tables.head_sentence(unnamed, 0, 0)
     few, even = replace(most, counts=most.counts // 4), replace(most, even=most.even * 2.5)
     for words in (tables.summary(few, random=False), tables.head_sentence(few, 0, 0)):
@@ -95,8 +95,8 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
 
 def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
-    said = re.sub("<[^>]*>", "", tables.summary(atlas, random=False))
-    assert said == "Heads that match a pattern, out of 6: itself L3 H2; induction L3 H0, L7 H1."
+    text = re.sub("<[^>]*>", "", tables.summary(atlas, random=False))
+    assert text == "Heads that match a pattern, out of 6: itself L3 H2; induction L3 H0, L7 H1."
     assert re.sub("<[^>]*>", "", tables.head_sentence(atlas, 0, 0)) == (
         "L3 H0 matches induction: induction 90.0%, uniform attention 20.0%."
     )

@@ -47,9 +47,9 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 def test_lessons_point_at_nothing_that_phones_and_courses_do_not_have(language: str) -> None:
     for one in shelf(FOLDER, language):
         for step in one.lesson.steps:
-            said = step.prose + step.notice
+            text = step.prose + step.notice
             assert not re.search(
-                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", said
+                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", text
             ), step.title
 
 
@@ -86,7 +86,7 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
 
 
 @pytest.mark.parametrize(
-    ("nats", "said"),
+    ("nats", "text"),
     [
         (0, "1"),
         (0.05, "1.05"),
@@ -98,8 +98,8 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
         (40, "10¹⁷"),
     ],
 )
-def test_a_loss_as_perplexity(nats: float, said: str) -> None:
-    assert perplexity(nats) == said
+def test_a_loss_as_perplexity(nats: float, text: str) -> None:
+    assert perplexity(nats) == text
 
 
 def test_prose_is_never_markup_of_its_writer_s() -> None:
