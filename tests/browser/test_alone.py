@@ -69,7 +69,7 @@ def colours(canvas: Locator) -> int:
     }""")
 
 
-def said_at(element: Locator, selector: str, points: list[tuple[float, float]]) -> list[str]:
+def texts_at(element: Locator, selector: str, points: list[tuple[float, float]]) -> list[str]:
     """Point at each of these screen points, and return the text of `selector` at each, recorded in the page."""
     element.evaluate(
         """(element, selector) => {
@@ -85,13 +85,13 @@ def said_at(element: Locator, selector: str, points: list[tuple[float, float]]) 
     return texts
 
 
-def said_of_cells(element: Locator) -> dict[tuple[int, int], str]:
+def texts_of_cells(element: Locator) -> dict[tuple[int, int], str]:
     """Return the texts about cells, (query, key) -> text, at points all over a heatmap."""
     expect(element).to_have_attribute("data-head", re.compile("L"))
     box = element.locator("canvas").bounding_box()
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
     points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
-    found = filter(None, map(CELL.fullmatch, said_at(element, ".cell", points)))
+    found = filter(None, map(CELL.fullmatch, texts_at(element, ".cell", points)))
     texts = {(int(one[1]), int(one[2])): one[3] for one in found}
     assert len(texts) > 60
     return texts
@@ -107,14 +107,14 @@ def test_a_report_by_double_click(run: Run, open_file: Open, tmp_path: Path) -> 
     page = open_file(unmask.report(run, [(4, 0), (2, 3)]).save(tmp_path / "report.html"))
     heatmap, overview = page.locator(".heatmap"), page.locator(".overview canvas")
     causal = ~np.tri(len(run.labels), dtype=bool)
-    check_cells(said_of_cells(heatmap), run.head(4, 0).numpy(), causal)
+    check_cells(texts_of_cells(heatmap), run.head(4, 0).numpy(), causal)
     assert colours(heatmap.locator("canvas")) > 50
     assert colours(overview) > 50
     box = overview.bounding_box()
     overview.click(position={"x": 26 + 3.5 * (box["width"] - 26) / 6, "y": 26 + 1.5 * (box["height"] - 26) / 6})
     expect(page.locator("[data-part=name]")).to_have_text("L1 H3")
     expect(heatmap).to_have_attribute("data-head", "L1 H3")
-    check_cells(said_of_cells(heatmap), run.head(1, 3).numpy(), causal)
+    check_cells(texts_of_cells(heatmap), run.head(1, 3).numpy(), causal)
     page.get_by_role("button", name="L2 H3").click()
     expect(heatmap).to_have_attribute("data-head", "L2 H3")
     expect(page.locator(".tokens")).to_have_attribute("data-head", "L2 H3")
@@ -162,7 +162,7 @@ def test_a_difference(story: LoadedModel, run: Run, open_file: Open, tmp_path: P
     lifted = story.run(TEXT, causal=False)
     page = open_file(lifted.head(4, 0).difference(run.head(4, 0)).save(tmp_path / "difference.html"))
     change = lifted.head(4, 0).numpy() - run.head(4, 0).numpy()
-    texts = said_of_cells(page.locator(".heatmap"))
+    texts = texts_of_cells(page.locator(".heatmap"))
     for cell, words in texts.items():
         digits = weight_text(abs(change[cell]))
         sign = "" if digits == "0.0000" else "+" if change[cell] > 0 else "−"
@@ -199,7 +199,7 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     cells = list(np.ndindex(found.numpy().shape))
     offsets = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
     points = [(box["x"] + across, box["y"] + down) for across, down in offsets]
-    for (query, key), text in zip(cells, said_at(mask, ".why", points), strict=True):
+    for (query, key), text in zip(cells, texts_at(mask, ".why", points), strict=True):
         assert re.match(rf"{query}: .* attends to {key}: ", text)
         assert ("blocked by" in text.split(": ", 3)[-1]) != found.numpy()[query, key]
     expect(mask.locator(".tools")).to_be_hidden()
@@ -380,7 +380,7 @@ def test_what_is_drawn_on_the_mask_of_a_live_head_is_run_and_shown(run: Run, bro
     expected = run.under(replace(run.masks, drawn=(Stroke("block", 0, 0, len(run.labels) - 1, 0),)))
     weights, blocked = expected.head(4, 0).numpy(), expected.head(4, 0).view.any_blocked()
     assert live.run.masks == expected.masks
-    for (query, key), words in said_of_cells(page.locator(".heatmap")).items():
+    for (query, key), words in texts_of_cells(page.locator(".heatmap")).items():
         by = "drawn" if key == 0 else "causal"
         assert words == (f"blocked by {by}" if blocked[query, key] else f"weight {weight_text(weights[query, key])}")
     page.close()

@@ -29,14 +29,14 @@ Ask = Callable[..., Answer]
 def ask(story: Model) -> Ask:
     """Return a function that answers a question about a text whose masks are compared with the standard ones."""
 
-    def asked(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
+    def answer_of(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
         batch = story.encode(text.split("\n"), "right")
         head = about.pop("head", (0, 0))
         assert isinstance(head, tuple)
         subject = replace(QuestionSubject(kind, 0, *head), **about)
         return answer(story, story.run(batch, masks), story.run(batch), "story", subject)
 
-    return asked
+    return answer_of
 
 
 def right(found: Answer) -> list[str]:

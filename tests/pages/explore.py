@@ -56,7 +56,7 @@ class Explore(Page):
 
     def notes(self) -> list[str]:
         """Return the notes on the text: one is a caption, several are a list in an expander."""
-        one = [text for text in self.said("caption") if text.startswith(":material/info:")]
+        one = [text for text in self.boxes("caption") if text.startswith(":material/info:")]
         lists = [opens for opens in self.app.expander if opens.proto.icon == ":material/info:"]
         several = [text.value for opens in lists for text in opens.markdown]
         return [note.removeprefix("- ").replace("\\", "") for text in one + several for note in text.split("\n")]

@@ -158,7 +158,7 @@ def test_heads_are_read_as_they_are_written(
 
 class TestOtherModels:
     def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
-        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
+        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).boxes("info"))
 
     def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
         page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")
@@ -174,7 +174,7 @@ class TestOtherModels:
 
     def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
         page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
-        assert "the outputs of its heads cannot be changed here" in " ".join(page.said("error"))
+        assert "the outputs of its heads cannot be changed here" in " ".join(page.boxes("error"))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_session_on_a_full_server_is_kept_while_its_teacher_s_page_looks(monke
         rooms.rooms().open()
     monkeypatch.setattr(rooms, "time", lambda: begin + 2 * rooms.UNUSED + 120)
     rooms.rooms().open()
-    assert page.run().said("info") == []
+    assert page.run().boxes("info") == []
     assert [one.value for one in page.app.toast] == [f"{rooms.GONE}"]
 
 

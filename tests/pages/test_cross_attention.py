@@ -72,7 +72,7 @@ class TestFirstView:
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [chance(one) for one in written.probabilities[0]]
-        assert not page.said("error") + page.said("warning")
+        assert not page.boxes("error") + page.boxes("warning")
 
     def test_says_what_is_done_while_its_model_waits_for_another_user_s_load(
         self, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +87,7 @@ class TestFirstView:
 
         monkeypatch.setattr(LoadedModels, "find", lambda self, name: None if name == "dates" else find(self, name))
         monkeypatch.setattr(LoadedModels, "load", show_first)
-        assert not CrossAttention().said("error")
+        assert not CrossAttention().boxes("error")
         assert loaded == ["dates"]
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:

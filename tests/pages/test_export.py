@@ -202,7 +202,7 @@ def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be
 ) -> None:
     page = Export(model=folders["t5"], text="the cat " * 150, target="the cat sat", attention="cross")
     assert not page.app.get("slider")
-    assert any(one.endswith("Shorten the texts on the left.") for one in page.said("info"))
+    assert any(one.endswith("Shorten the texts on the left.") for one in page.boxes("info"))
 
 
 def test_the_report_says_what_of_a_source_and_a_target_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     page.run()
     assert page.app.session_state["opened_export"] == ("x.npz", file), "unpacked, it may be a thousand times larger"
     size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what tokens are merged into
-    assert f"story · {size} cells · blocked by: causal" in page.said("markdown"), "it has no other mask"
+    assert f"story · {size} cells · blocked by: causal" in page.boxes("markdown"), "it has no other mask"
     traces = page.figures()["opened_figure"]["data"]
     found = next(trace for trace in traces if trace["name"] == "weights")
     np.testing.assert_allclose(array(found["z"]), explore.weights(), atol=1e-6)
@@ -294,7 +294,7 @@ def test_a_damaged_upload_is_a_sentence() -> None:
     page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x<b>.npz", b"PK no more", "application/zip")
     page.run()
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert error.startswith("x<b>.npz was not opened: expected an NPZ that Unmask saved, got one that cannot be read")
     assert not page.figures()
 
@@ -309,13 +309,13 @@ def test_a_small_upload_is_not_unpacked_to_a_hundred_megabytes() -> None:
     page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x.npz", file)
     page.run()
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert "more than 20 MB unpacked" in error
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures.drawn, "MAX_SIDE", 5)
-    assert any("label at most 5 tokens" in text for text in Export().said("info"))
+    assert any("label at most 5 tokens" in text for text in Export().boxes("info"))
     monkeypatch.setattr(data, "MAX_BYTES", 2000)
     assert any(
         "all heads of this text together" in caption.value for caption in Export().set(section="Numbers").app.caption
@@ -331,12 +331,12 @@ def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.M
 
 
 def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def said() -> str:
+    def captions_of_numbers() -> str:
         return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
-    assert "opened again" not in said()
+    assert "opened again" not in captions_of_numbers()
     monkeypatch.setattr(export_files, "max_opened_bytes", lambda: 1000)
-    assert "can be opened again here; these numbers take up to" in said()
+    assert "can be opened again here; these numbers take up to" in captions_of_numbers()
 
 
 def test_the_uploader_takes_what_the_server_does() -> None:

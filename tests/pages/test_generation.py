@@ -34,7 +34,7 @@ class TestTheFirstView:
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
         assert f"seed 1 give “{story.label(choice.token)}”" in page.sentences()[0]
-        assert not page.said("error") + page.said("warning")
+        assert not page.boxes("error") + page.boxes("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
 

@@ -27,7 +27,7 @@ def texts(page: Explore) -> str:
 @pytest.mark.parametrize("choices", [{"causal": "false", "scope": "layer"}, {"causal": "false", "padding": "false"}])
 def test_every_view_is_drawn_under_any_masks_and_stands_in_the_link(view: str, choices: dict[str, str]) -> None:
     page = Explore(text=LINES, view=view, query="7", pins="3,5", **choices)
-    assert not page.said("error")
+    assert not page.boxes("error")
     assert page.url.get("view", "tokens") == view
     assert (page.url["query"], page.url["pins"]) == ("7", "3,5")
     assert "nan" not in texts(page).lower()
@@ -57,7 +57,7 @@ def test_other_networks_show_every_view(folders: dict[str, str], family: str, at
     why_not = {"t5": "It is an encoder-decoder", "bert": "Its layers do more than add to the residual stream"}
     for view in VIEWS:
         page.set(view=view)
-        assert not page.said("error")
+        assert not page.boxes("error")
         stated = any(why in texts(page) for why in why_not.values())
         assert stated == (view in ("carried", "why") and family in why_not)
         assert any("what wrote the query" in one for one in page.html()) == (view == "why" and family not in why_not)

@@ -222,7 +222,7 @@ def test_a_server_whose_models_read_no_images_offers_no_other(
         page = Images(source="upload", model=link)
         page.app.file_uploader(key="images_file").upload("x.png", _file(render([scene_of(FIRST)])[0])).run()
         assert "Another model" not in {one.label for one in (*page.app.text_input, *page.app.selectbox)}
-        assert (page.said("error"), page.said("warning")) == ([], notes)
+        assert (page.boxes("error"), page.boxes("warning")) == ([], notes)
         assert page.packet()[0]["caption"][:4] == ["a", "large", "red", "square"]
 
 
@@ -232,12 +232,12 @@ def test_a_server_offers_those_of_its_models_that_read_images(tmp_path: Path, mo
     monkeypatch.setenv("UNMASK_MODELS", f"story,{text},{reader}")
     page = Images(source="upload", model="story", text="the cat sat on a mat", layer="1")
     warned = f"The link names the model story, which is not available here. Choose one of {reader}."
-    assert page.said("warning") == [warned]
+    assert page.boxes("warning") == [warned]
     (choice,) = [one for one in page.app.selectbox if one.label == "Another model"]
     assert choice.options == ["the small models of this page", reader]
     page.app.file_uploader(key="images_file").upload("x.png", _file(np.asarray(image_families.picture(120, 80)))).run()
     choice.set_value(reader).run()
-    assert (page.said("error"), page.said("warning")) == ([], [])
+    assert (page.boxes("error"), page.boxes("warning")) == ([], [])
     assert "mask of the image tokens: causal." in page.sentence()
 
 

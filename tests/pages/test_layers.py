@@ -144,17 +144,17 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
 
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 30, across="token", over="flow")
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert "expected at most 140 tokens for attention flow over 6 layers" in error
     assert "shorten the text, or take attention rollout" in error
     page.set(over="rollout")
-    assert not page.said("error")
+    assert not page.boxes("error")
 
 
 class TestOtherModels:
     def test_an_encoder_predicts_nothing_and_has_attention(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["bert"], text=TEXT)
-        assert "predicts no next token" in " ".join(page.said("info"))
+        assert "predicts no next token" in " ".join(page.boxes("info"))
         page.set(across="token")
         assert page.chart("token_layers")[0].shape == (3, 14)
 
@@ -174,8 +174,8 @@ class TestOtherModels:
 
     def test_a_model_whose_layers_are_not_known_says_so(self) -> None:
         page = Layers(model="dates", text="3 March 2021")
-        assert "the states after each of its layers are not available" in " ".join(page.said("error"))
-        assert not page.set(across="token").said("error")
+        assert "the states after each of its layers are not available" in " ".join(page.boxes("error"))
+        assert not page.set(across="token").boxes("error")
 
 
 def test_padding_that_looks_keeps_its_own_state(story: Model) -> None:

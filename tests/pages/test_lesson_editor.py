@@ -93,7 +93,7 @@ def test_a_model_that_is_not_offered_is_a_mistake_that_names_what_lessons_have(
         ((at, problem),), fine = problems(page.run())
         assert (at, problem.partition(" Choose one of ")[0]) == (line, f"line {line}: {name} is not available here.")
         assert "Not run" not in fine
-        assert page.said("error") == [f"{problem}."], "the preview says the same"
+        assert page.boxes("error") == [f"{problem}."], "the preview says the same"
         listed.add(problem.partition(" Choose one of ")[2])
     for one in listed.pop().split(", "):
         page.app.session_state["lesson_draft"] = with_model(one)[5]
@@ -115,10 +115,10 @@ def test_a_name_that_no_model_can_have_is_a_mistake(name: str, words: str) -> No
 
 def test_a_draft_that_no_link_holds_is_said_to_be_lost_by_a_reload() -> None:
     page = Lessons(edit="true")
-    assert "The link contains the whole lesson." in page.run().said("caption")
+    assert "The link contains the whole lesson." in page.run().boxes("caption")
     assert "lesson_editor" not in [one.key for one in page.app.button], "no press replaces what is written"
     page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + index) for index in range(9_000))
-    (caption,) = [one for one in page.run().said("caption") if "A reload loses it: save it" in one]
+    (caption,) = [one for one in page.run().boxes("caption") if "A reload loses it: save it" in one]
     assert not re.search(r"\d", caption), "the limit is one of the packed text, not of the source's length"
 
 
@@ -161,11 +161,11 @@ def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: py
     page = Lessons(edit="true")
     readable = "The last version that could be read:"
     page.app.session_state["lesson_draft"] = "no lesson"
-    assert readable in page.run().said("caption")
+    assert readable in page.run().boxes("caption")
     page.set(lesson_template="mask_lab")
     assert page["lesson_draft"] == "no lesson"
-    assert readable not in page.said("caption")
-    assert "The screen of each step appears here once the source can be read." in page.said("info")
+    assert readable not in page.boxes("caption")
+    assert "The screen of each step appears here once the source can be read." in page.boxes("info")
 
 
 def problems(page: Lessons) -> tuple[list[Any], str]:

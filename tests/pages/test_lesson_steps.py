@@ -93,7 +93,7 @@ def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, message: str) -> 
     runs = f"text: {text}", "text: The cat sat.\nbeside:\n  text: " + text.replace("\n", "\n  ")
     for run, line in zip(runs, (11, 12), strict=True):
         page = Lessons(packed=packed(own.format(run)))
-        (error,) = page.said("error")
+        (error,) = page.boxes("error")
         assert error.startswith(f"line {line}: {message}")
 
 
@@ -105,7 +105,7 @@ def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_si
     (tmp_path / "causal_mask.en.md").write_text("no lesson")
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path))
     page = Lessons()
-    wrong, taken = page.said("warning")
+    wrong, taken = page.boxes("warning")
     assert "causal_mask.en.md, line 1: expected ---" in wrong
     assert "padding.en.md: expected a unique name" in taken
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
@@ -116,9 +116,9 @@ def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
 ) -> None:
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path / "gone"))
     page = Lessons()
-    assert page.said("warning") == ["This server's own lessons cannot be opened."]
+    assert page.boxes("warning") == ["This server's own lessons cannot be opened."]
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
-    assert not Lessons(lesson="padding").said("error")
+    assert not Lessons(lesson="padding").boxes("error")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
     page.app.query_params.clear()
     page.app.query_params.update(parse_qsl(links[0]))
     page.go("app.py")
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     assert (page["model"], page["layer"], page["head"]) == (model, *head)
     sliders = [one.value for one in page.app.select_slider if one.key == "training_step"]
     assert sliders == ([] if at is None else [at])

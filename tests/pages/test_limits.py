@@ -62,7 +62,7 @@ def test_a_job_that_takes_too_long_is_a_sentence(
     texts = {"text": f"the {job} of {script}", "date_text": f"{len(job)} May 2099", "target": "on a mat"}
     models = {"model": folders[link["model"]]} if "model" in link else {}
     page = type("Opened", (Page,), {"SCRIPT": script})(**texts | link | models)
-    assert page.said("error") == ["This takes too long."]
+    assert page.boxes("error") == ["This takes too long."]
 
 
 class Serving(Page):
@@ -85,8 +85,8 @@ def test_a_stream_that_fails_says_why_until_it_is_continued(monkeypatch: pytest.
         patched.setattr(inference.StreamingState, "read", Mock(side_effect=ValueError("no room")))
         page.run()
         page.run()
-        assert page.said("error") == ["no room."]
+        assert page.boxes("error") == ["no room."]
         assert page.figures().keys() == {"stream_loss", "stream_weights"}
     page.app.button(key="stream_resume").click()
     page.run()
-    assert page.said("error") == []
+    assert page.boxes("error") == []

@@ -65,7 +65,7 @@ def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: 
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
     page.set(live_text="too short")
     page.press("live_start")
-    assert page.said("error") == ["Training needs a text of at least 200 characters; this one has 9."]
+    assert page.boxes("error") == ["Training needs a text of at least 200 characters; this one has 9."]
     assert page["live_training"] is None
     page.set(live_text="the cat sat on the mat. " * 20)
     assert not page.app.error
@@ -151,7 +151,7 @@ def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, mo
     page.press("live_stop")
     monkeypatch.setattr(background, "MAX_WAITING", 0)
     page.press("live_start")
-    assert "The queue is full" in page.said("error")[0]
+    assert "The queue is full" in page.boxes("error")[0]
 
 
 def test_two_readers_have_two_trainings(page: WhyCausal) -> None:

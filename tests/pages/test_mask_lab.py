@@ -48,16 +48,16 @@ class Lab(Explore):
 
 def test_sinks_that_open_later_tokens_are_said_to_though_causal_is_on() -> None:
     lab, note = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
-    assert not any(note in one for one in lab.said("caption")), "the first token is later than none"
+    assert not any(note in one for one in lab.boxes("caption")), "the first token is later than none"
     lab.set(mask_sinks=2)
     blocked = np.isnan(expected(MaskSpec(sinks=2)))
     assert np.argwhere(np.triu(~blocked, 1)).tolist() == [[0, 1]]
     assert any(
         f"{note} some later tokens are open because of sinks" in one and "(0) may attend to" in one
-        for one in lab.said("caption")
+        for one in lab.boxes("caption")
     )
     lab.set(causal=False)
-    assert not any(note in one for one in lab.said("caption"))
+    assert not any(note in one for one in lab.boxes("caption"))
 
 
 @pytest.mark.parametrize(("attention", "count"), [("encoder", 0), ("decoder", 1)])
@@ -217,7 +217,7 @@ def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
     ):
         page.set(query=query)
         assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MAX_CELLS))
-        assert f"Positions {first} to {first + MAX_CELLS - 1}:" in " ".join(page.said("caption"))
+        assert f"Positions {first} to {first + MAX_CELLS - 1}:" in " ".join(page.boxes("caption"))
     page.set(positions=(40, last))
     assert page.names()[0].startswith("40: ")
     assert page.set(query=last - 1).names()[0].startswith(f"{last - MAX_CELLS}: ")
@@ -246,18 +246,18 @@ def test_a_link_that_is_read_again_sets_the_canvas_s_drawing_anew() -> None:
 
 def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:
     page = Lab(masks='{"drawn":[["block",4,0,6,1]]}')
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     page.type(TEXT.replace("cat", "dog"))
-    assert page.said("warning")[0].endswith("under the drawn mask: its cells now cover other tokens.")
+    assert page.boxes("warning")[0].endswith("under the drawn mask: its cells now cover other tokens.")
     keep = next(button for button in page.app.button if button.label == "Keep it")
     keep.click()
-    assert not page.run().said("warning")
+    assert not page.run().boxes("warning")
     assert np.isnan(page.weights()[4:7, 0:2]).all()
     page.type("The cat")
-    assert page.said("warning")[0].endswith("is too short for any of its cells.")
+    assert page.boxes("warning")[0].endswith("is too short for any of its cells.")
     page.type(TEXT)
     page.press("Clear the drawing")
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     assert not np.isnan(page.weights()[4:7, 0:2]).any()
 
 
@@ -278,7 +278,7 @@ def test_the_change_is_now_minus_standard() -> None:
 )
 def test_a_link_with_nonsense_is_a_sentence_and_a_page_as_it_was_trained(masks: str) -> None:
     page = Lab(masks=masks)
-    assert "could not be read" in page.said("warning")[0]
+    assert "could not be read" in page.boxes("warning")[0]
     assert not any("![x](" in box.value for box in page.app.warning), "a link's words are no markdown"
     np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
 
@@ -286,7 +286,7 @@ def test_a_link_with_nonsense_is_a_sentence_and_a_page_as_it_was_trained(masks: 
 @pytest.mark.parametrize("masks", ['{"heads":[1]}', '{"positions":"cells","sliding":3}'])
 def test_a_mask_that_the_page_has_no_controls_for_is_refused_and_said(masks: str) -> None:
     page = Lab(masks=masks)
-    assert "could not be read" in page.said("warning")[0]
+    assert "could not be read" in page.boxes("warning")[0]
     np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
 
 

@@ -56,7 +56,7 @@ def test_the_heatmap_and_the_overview_are_of_merged_tokens(story: Model, by: str
     np.testing.assert_array_equal(np.isnan(page.weights()), expected.any_blocked())
     _, pixels = page.packet()
     assert pixels.shape[2:] == expected.weights.shape
-    assert any("Tokens are merged into" in words for words in page.said("caption"))
+    assert any("Tokens are merged into" in words for words in page.boxes("caption"))
     assert "carried" not in page.app.session_state["view"]
 
 
@@ -101,7 +101,7 @@ class TestCompare:
         query, key = np.unravel_index(np.abs(other - one).argmax(), one.shape)
         assert re.search(rf"\({query}\) attends to .* \({key}\): {one[query, key]:.3f} in A", page.sentence())
         assert "query: what attends" in str(page.figures()["head_difference"]["layout"])
-        assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.said("caption"))
+        assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.boxes("caption"))
 
     def test_what_follows_a_word_and_what_is_patched_is_of_its_last_token(self, story: Model) -> None:
         given = {"differs": "text", "text": self.OTHER, "b_text": f"A{self.OTHER[4:]}", "patching": "true"}
@@ -114,7 +114,7 @@ class TestCompare:
         assert of_words.candidates() == of_tokens.candidates()
         np.testing.assert_array_equal(*(array(page.figures()["patch_map"]["data"][0]["z"])
                                         for page in (of_words, of_tokens)))  # fmt: skip
-        assert f"After “·whistle” ({word}) in A, after “·whistle” ({word}) in B." in of_words.said("caption")
+        assert f"After “·whistle” ({word}) in A, after “·whistle” ({word}) in B." in of_words.boxes("caption")
 
 
 class TestAcrossLayers:
@@ -130,7 +130,7 @@ class TestAcrossLayers:
         page = Layers(text=TEXT, by=by, across="all", over=over, layer="2", causal="false", query="1")
         np.testing.assert_allclose(page.weights(), expected[2], atol=1e-6)
         assert len(page.labels()) == len(groups)
-        assert f"Tokens are merged into {by}" in " ".join(page.said("caption"))
+        assert f"Tokens are merged into {by}" in " ".join(page.boxes("caption"))
         page.set(across="token")
         assert page.url["by"] == by
         np.testing.assert_allclose(page.chart("token_layers")[0], expected[:, 1], atol=1e-6)
@@ -155,7 +155,7 @@ class TestAcrossLayers:
         found = logit_lens(story, story.encode([TEXT]), MaskSpec(), 0, ends)
         page = Layers(text=TEXT, by=by)
         assert page.cells() == [story.label(int(one)) for index in range(len(ends)) for one in found.ids[:, index, 0]]
-        assert "What follows a word or a sentence is what follows its last token." in " ".join(page.said("caption"))
+        assert "What follows a word or a sentence is what follows its last token." in " ".join(page.boxes("caption"))
         of_tokens = Layers(text=TEXT)
         assert page.sentence().partition(" the model")[2] == of_tokens.sentence().partition(" the model")[2]
 
@@ -176,7 +176,7 @@ class TestMaskLab:
         tokens = groups[-1][1]
         assert f"queries in rows ({tokens})" in str(header)
         assert len(page.widget("query").options) == tokens
-        assert any("Masks are drawn on tokens" in sentence for sentence in page.said("caption"))
+        assert any("Masks are drawn on tokens" in sentence for sentence in page.boxes("caption"))
         assert page.url["by"] == "words"
 
     def test_the_words_of_the_tokens_zoomed_into(self, story: Model) -> None:

@@ -60,7 +60,7 @@ class TestFirstView:
         assert "position ids from the mask" in page.sentence()
         assert page.verdicts() == ["correct"] * 6 + ["wrong"] * 4 + ["correct"] * 2
         assert page.tokens().count("<pad>") > 10
-        assert not page.said("error") + page.said("warning") + page.said("info")
+        assert not page.boxes("error") + page.boxes("warning") + page.boxes("info")
 
 
 class TestEveryWay:

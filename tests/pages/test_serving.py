@@ -324,7 +324,7 @@ def test_masks_too_long_for_a_link_are_said_to_be_left_out() -> None:
 @pytest.mark.parametrize("text", [TEXT, "Once upon a time there was a", "Once upon a", "Once"])
 def test_two_documents_by_length_are_halves_of_the_text_until_lengths_are_typed(text: str) -> None:
     page = Serving(serving="packing", documents_by="lengths", text=text)
-    assert not page.said("error")
+    assert not page.boxes("error")
     page.app.session_state["serving_files"] = True
     page.run()
     count = catalog.load("story").encode([text]).ids.shape[1]

@@ -81,14 +81,14 @@ def test_a_step_computes_what_is_on_it_alone(monkeypatch: pytest.MonkeyPatch, st
     assert asked & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
 
 
-def seen(page: WhyCausal) -> list[str]:
+def findings(page: WhyCausal) -> list[str]:
     (found,) = [one for one in page.html() if one.startswith("<ol>")]
     return [html.unescape(re.sub("<.*?>", "", one)) for one in re.findall("<li>.*?</li>", found)]
 
 
 def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=6, why_token=99).step(5)
-    loss, head, later = seen(page)
+    loss, head, later = findings(page)
     for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
         assert nats(outcome(pair, one).loss) in loss
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
@@ -114,12 +114,12 @@ def test_each_model_s_copying_head_is_held_against_the_other_model(pair: TwinPai
 def test_what_was_seen_is_of_the_model_that_was_looked_at(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=6, why_token=99, why_proof=False).step(5)
     off = twins.change(pair.models[False], pair.encode(TEXT), 6, 99, causal=False).earlier()[0]
-    assert f"the largest change of a logit is {steps.amount(off)}" in seen(page)[2]
+    assert f"the largest change of a logit is {steps.amount(off)}" in findings(page)[2]
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
-    assert "the largest change of a logit is exactly 0" not in seen(page)[2]
+    assert "the largest change of a logit is exactly 0" not in findings(page)[2]
 
 
 def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
@@ -178,7 +178,7 @@ def test_every_head_has_its_copy_score_and_no_table_is_all_zeros(pair: TwinPair)
         assert cells == [percent(float(score)) for score in scores.ravel()]
     for one, name in ((WITH_WITH, "trained with"), (WITHOUT_WITH, "trained without")):
         assert not twins.copy_scores(pair.run(batch, one)).any()
-        assert f"{name}, run with · blocked: exactly 0 in every head" in page.said("caption")
+        assert f"{name}, run with · blocked: exactly 0 in every head" in page.boxes("caption")
 
 
 def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: TwinPair, heads: WhyCausal) -> None:
@@ -240,12 +240,12 @@ def test_any_text(text: str) -> None:
         sentences += len(page.sentences())
         assert not [one for one in page.html() if "<script>" in one]
     assert sentences == 3
-    assert len(seen(page)) == 3
+    assert len(findings(page)) == 3
 
 
 def test_a_long_text_is_cut_and_the_page_says_where(pair: TwinPair) -> None:
     page = WhyCausal("the cat and the dog went to the sea. " * 60, step="2")
-    (note,) = page.said("warning")
+    (note,) = page.boxes("warning")
     assert f"at most {pair.context} tokens" in note
     assert page.weights().shape == (pair.context, pair.context)
 
@@ -253,11 +253,11 @@ def test_a_long_text_is_cut_and_the_page_says_where(pair: TwinPair) -> None:
 @pytest.mark.parametrize("text", ["", "   \n "])
 def test_no_text_is_an_invitation_and_hides_no_training(text: str) -> None:
     page = WhyCausal(text)
-    assert page.said("info")[0].startswith("Type a text")
+    assert page.boxes("info")[0].startswith("Type a text")
     assert set(page.figures()) == {"training_figure"}
     assert page.sentences()[0].startswith("A model trained without the causal mask")
     for step in (2, 3, 4, 5):
-        assert page.step(step).said("info")[0].startswith("Type a text" if step < 5 else "Press Start")
+        assert page.step(step).boxes("info")[0].startswith("Type a text" if step < 5 else "Press Start")
         assert not page.figures()
     assert not page.app.button(key="live_start").disabled
 

@@ -151,7 +151,7 @@ def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
     return Facts(now, standard, runs, layer, head, chance.randrange(size), part)
 
 
-def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
+def sentences_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     """Yield what Explore, the Mask Lab and Across layers say of a run, whether it is HTML, and the facts for it."""
     now, standard, at, pieces = facts.now, facts.standard, facts.at, facts.pieces
     head, changed = (facts.layer, facts.head), now.masks != standard.masks
@@ -261,7 +261,7 @@ def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(COMBINATIONS):
         facts = facts_of(model, chance, lab=number % 2 == 0)
         judge.words.clear()
-        for text, markup, shown in said_of(facts, lab=number % 2 == 0):
+        for text, markup, shown in sentences_of(facts, lab=number % 2 == 0):
             judge.check(text, shown, markup=markup)
         if number % 5 == 0:
             changed, text = heads_off(model, facts)

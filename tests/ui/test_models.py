@@ -125,7 +125,7 @@ def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path)
 
 class TestDownloads:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def fetches(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the names of models that are fetched, from a Hub that has GPT-2 to download."""
         fetched: list[str] = []
         of_others = catalog.fetch
@@ -142,17 +142,17 @@ class TestDownloads:
         monkeypatch.setattr(catalog, "fetch", fetch)
         return fetched
 
-    def test_nothing_comes_before_the_reader_agrees_to_its_size(self, asked: list[str]) -> None:
+    def test_nothing_comes_before_the_reader_agrees_to_its_size(self, fetches: list[str]) -> None:
         app = opened("gpt2").run().run()
-        assert not asked
+        assert not fetches
         assert "548 MB would be downloaded" in app.info[0].value
         assert app.markdown[-1].value == "story"
         app.button(key="download").click().run()
-        assert asked == ["gpt2"]
+        assert fetches == ["gpt2"]
         assert "the test has no files" in app.error[0].value
         assert "stop_download" not in {one.key for one in app.button}, "nothing is left to stop"
 
-    def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
+    def test_nor_for_a_page_that_has_no_other_model_to_show(self, fetches: list[str]) -> None:
         def another_page() -> None:
             from ui.sidebar import models
 
@@ -160,10 +160,10 @@ class TestDownloads:
             raise AssertionError("it went on without a model")
 
         app = AppTest.from_function(another_page, default_timeout=30).run()
-        assert not asked
+        assert not fetches
         assert "548 MB would be downloaded" in app.info[0].value
         app.button(key="download_another").click().run()
-        assert asked == ["gpt2"]
+        assert fetches == ["gpt2"]
 
     def test_a_load_that_fails_leaves_nothing_to_stop(self, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened("story")
@@ -178,19 +178,19 @@ class TestDownloads:
         assert not {one.key for one in app.button if one.key and one.key.startswith("stop")}
         assert not app.caption, "no other model is loading"
 
-    def test_one_at_a_time(self, asked: list[str]) -> None:
+    def test_one_at_a_time(self, fetches: list[str]) -> None:
         app = opened("gpt2")
         with models._one_download():
             app.button(key="download").click().run()
-        assert not asked
+        assert not fetches
         assert "Another download is in progress" in app.error[0].value
 
-    def test_a_disk_too_full_is_said(self, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_disk_too_full_is_said(self, fetches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil.disk_usage("/")._replace(free=10**9 + 100)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         (error,) = opened("gpt2").error
         assert "0.5 GB to download, and the disk has 1.0 GB free" in error.value
-        assert not asked
+        assert not fetches
 
 
 class TestServedToOthers:

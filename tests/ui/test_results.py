@@ -88,7 +88,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
     begun: list[int] = []
 
     @once
-    def made() -> object:
+    def make() -> object:
         begun.append(len(begun))
         time.sleep(0.05)  # long enough for another thread to begin it too
         if len(begun) == 1:
@@ -96,7 +96,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
         return object()
 
     with pytest.raises(ValueError):  # noqa: PT011 - the error raised above
-        made()
+        make()
     with ThreadPoolExecutor(4) as threads:
-        assert len(set(threads.map(lambda _: made(), range(4)))) == 1
+        assert len(set(threads.map(lambda _: make(), range(4)))) == 1
     assert begun == [0, 1]

@@ -127,7 +127,7 @@ def test_all_heads_with_the_bias_are_the_attention_layer_s_output(name: str, loa
     model = loaded[name].ours
     trace, layer, query = run(model, MaskSpec(causal=False)), 1, 8
     outputs: list[Tensor] = []
-    ends = list(of_name(model._stacks.network, ENDS.get(name, "self_attn")))
+    ends = list(modules_named(model._stacks.network, ENDS.get(name, "self_attn")))
     hook = ends[layer].register_forward_hook(
         lambda _, __, made: outputs.append(made[0] if isinstance(made, tuple) else made)
     )
@@ -140,7 +140,7 @@ def test_all_heads_with_the_bias_are_the_attention_layer_s_output(name: str, loa
     assert float((found - expected).abs().max()) <= CLOSE * max(float(expected.abs().max()), 1)
 
 
-def of_name(network: nn.Module, name: str) -> list[nn.Module]:
+def modules_named(network: nn.Module, name: str) -> list[nn.Module]:
     return [module for path, module in network.named_modules() if path.endswith(f".{name}")]
 
 

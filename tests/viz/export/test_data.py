@@ -243,7 +243,7 @@ def test_a_lie_about_its_size_is_a_sentence_and_takes_no_memory(file: bytes) -> 
     assert len(str(refused.value)) < 500
 
 
-def read_or_said(file: bytes) -> str:
+def error_of(file: bytes) -> str:
     """Return the error message for a file that is not an export, "" for one that is."""
     try:
         assert data.read(file).chosen.weights.shape == (7, 7)
@@ -264,7 +264,7 @@ def test_a_damaged_file_opens_as_an_export_or_is_a_sentence(write: Callable[[Exp
             file[:at] + random.bytes(5) + file[at + 5 :],
             file[:at] + random.bytes(9) + file[at:],
         ):
-            error = read_or_said(bytes(damaged))
+            error = error_of(bytes(damaged))
             refused += bool(error)
             assert not error or ("expected" in error and len(error) < 500)
     assert refused > 300
