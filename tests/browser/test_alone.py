@@ -43,13 +43,13 @@ def run(story: LoadedModel) -> Run:
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[Open]:
     """Yield a function that opens a file as a double click does. Afterwards: no other request, and no error."""
-    watch, asked = Watch(""), []
+    watch, requests = Watch(""), []
     context = browser.new_context(offline=True, viewport={"width": 1100, "height": 900})
 
     def opened(file: Path) -> Page:
         page = context.new_page()
         watch.follow(page)
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto(file.as_uri())
         return page
 
@@ -57,8 +57,8 @@ def open_file(browser: Browser) -> Iterator[Open]:
     context.close()
     assert not watch.errors
     assert not watch.elsewhere
-    assert all(url.startswith(("file:", "data:", "about:")) for url in asked)
-    assert len([url for url in asked if url.startswith("file:")]) == 1
+    assert all(url.startswith(("file:", "data:", "about:")) for url in requests)
+    assert len([url for url in requests if url.startswith("file:")]) == 1
 
 
 def colours(canvas: Locator) -> int:

@@ -161,8 +161,8 @@ def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str,
             assert shows_picture, f"{lesson.title}, {step.title}"
             assert max(page.evaluate(OVERFLOW)) <= 0, f"{lesson.title}, {step.title}"
             press(page, "ArrowRight")
-        asked = sum(step.ask is not None for step in lesson.steps)
-        assert page.locator("ol.seen li:is(.right, .wrong)").count() == asked
+        questions = sum(step.ask is not None for step in lesson.steps)
+        assert page.locator("ol.seen li:is(.right, .wrong)").count() == questions
         assert max(page.evaluate(OVERFLOW)) <= 0
         page.keyboard.press("ArrowRight")
     assert verdicts == phrases

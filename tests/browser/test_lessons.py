@@ -74,8 +74,8 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             looked_at.add(look)
             page.press("ArrowRight")
         assert page.title() == "Summary"
-        asked = sum(step.ask is not None for step in shelved.lesson.steps)
-        assert page.page.locator("ol.seen li").count() == asked
+        questions = sum(step.ask is not None for step in shelved.lesson.steps)
+        assert page.page.locator("ol.seen li").count() == questions
         assert page.overflow() == (0, 0)
         if shelved.lesson.next:
             page.press("ArrowRight")
@@ -245,8 +245,8 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                 assert page.overflow()[0] == 0, where
                 assert not tab.locator(".lesson_picture").evaluate_all(SCROLLED), where
                 page.tap(".st-key-next button")
-            asked = sum(step.ask is not None for step in shelved.lesson.steps)
-            assert tab.locator("ol.seen li").count() == asked
+            questions = sum(step.ask is not None for step in shelved.lesson.steps)
+            assert tab.locator("ol.seen li").count() == questions
             bar = [button.bounding_box() for button in tab.locator(".st-key-lesson_nav button:visible").all()]
             assert len({box["y"] for box in bar}) == 1, "one row"
             if shelved.lesson.next:

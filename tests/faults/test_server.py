@@ -195,8 +195,8 @@ def test_a_message_longer_than_any_of_the_app_s_is_refused_before_it_comes(serve
 
 
 def test_a_few_of_many_files_that_a_session_uploads_are_kept(server: Server) -> None:
-    kept = finished(upload_many(server))
-    assert kept.split()[-1] == str(MAX_UPLOADS)  # bytes
+    text = finished(upload_many(server))
+    assert text.split()[-1] == str(MAX_UPLOADS)  # bytes
 
 
 async def upload_many(server: Server) -> str:

@@ -256,8 +256,8 @@ class TestLimits:
         assert whole.cut == ("",)
         assert batch.cut[1] == ""
         assert text.endswith(batch.cut[0])
-        kept = "".join(batch.pieces[0][len(start) :]).replace("·", " ")
-        assert kept + batch.cut[0] == text
+        text_read = "".join(batch.pieces[0][len(start) :]).replace("·", " ")
+        assert text_read + batch.cut[0] == text
 
     def test_a_text_that_just_fits_is_not_cut(self, tokenizer: Tokenizer) -> None:
         length = len(tokenizer.encode(self.TEXT).ids)

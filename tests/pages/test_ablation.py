@@ -81,7 +81,7 @@ def test_no_head_off_shows_one_run() -> None:
 def test_all_heads_on_is_a_run_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Ablation(text="the old dog ran to the sea and the cat ran too", heads_off="4.0")
     runs, run = [], DecoderModel.run
-    monkeypatch.setattr(DecoderModel, "run", lambda *asked: runs.append(asked) or run(*asked))
+    monkeypatch.setattr(DecoderModel, "run", lambda *args: runs.append(args) or run(*args))
     page.set(query=3)
     assert "(3)" in page.sentence()
     assert all(edit is not None for *_, edit in runs), "of a long text a run takes seconds"

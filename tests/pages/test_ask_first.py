@@ -147,16 +147,16 @@ def test_what_is_asked_about_is_in_the_lab_s_address_and_asked_again_after_back(
     page.app.switch_page("pages/mask_lab.py")
     page.run().set(causal=False, mask_sliding_on=True)
     page.app.session_state.mask_drawn, page.app.session_state.mask_drawn_on = (Stroke("block", 4, 0, 5, 1),), True
-    asked = page.run().url
-    spec = MaskSpec.from_json(asked["masks"])
+    address = page.run().url
+    spec = MaskSpec.from_json(address["masks"])
     assert question(page)
     assert (spec.causal, spec.sliding, spec.drawn) == (False, page["mask_sliding"], page["mask_drawn"])
     page.set(head=3)
     page.app.query_params.clear()  # as the browser does on Back
-    page.app.query_params.update(asked)
+    page.app.query_params.update(address)
     page.run()
     assert question(page)
-    assert page.url == asked
+    assert page.url == address
     assert (page["causal"], page["mask_sliding_on"], page["mask_drawn"]) == (False, True, spec.drawn)
 
 
@@ -174,9 +174,9 @@ def test_the_query_of_a_question_is_the_one_chosen_where_tokens_are_merged() -> 
     page = asking(text="The cat sat. The dog ran away.", by="sentences", query="1")
     page.app.session_state.first_kind = "padding"
     page.set(causal=False)
-    asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
+    question = next(one.value for one in page.app.markdown if one.value.startswith("**"))
     assert page.labels()[1].startswith("The")
-    assert asked == "**Under these masks, which token will “.” at 4 attend to most?**"
+    assert question == "**Under these masks, which token will “.” at 4 attend to most?**"
 
 
 def test_what_follows_is_asked_of_the_target_where_the_longer_source_s_tokens_look(folders: dict[str, str]) -> None:

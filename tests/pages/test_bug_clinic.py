@@ -299,10 +299,10 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
 class TestSpotTheBug:
     def answer(self, page: Clinic) -> str:
         """Return the key of the bug in the current puzzle."""
-        asked = page.app.session_state["spot"]["asked"]
+        question = page.app.session_state["spot"]["asked"]
         names = [page.app.button(key=f"candidate_{n}").label for n in range(4)]
-        assert names == [BY_KEY[key].name for key in asked.candidates]
-        return asked.bug
+        assert names == [BY_KEY[key].name for key in question.candidates]
+        return question.bug
 
     def press(self, page: Clinic, bug: str, *, right: bool) -> None:
         numbers = [n for n in range(4) if (page.app.button(key=f"candidate_{n}").label == BY_KEY[bug].name) == right]
@@ -350,18 +350,18 @@ class TestSpotTheBug:
     @pytest.mark.parametrize("puzzle", [13, 27, 333])  # a mask inverted, off by one, transposed
     def test_the_picture_is_hatched_where_the_bug_blocks(self, puzzle: int) -> None:
         page = Clinic(puzzle=str(puzzle), text="Once upon a time there was a king, and he had a son.").play()
-        asked, key = page.weights(), self.answer(page)
-        assert np.isnan(asked).any()
+        blocked, key = page.weights(), self.answer(page)
+        assert np.isnan(blocked).any()
         self.press(page, key, right=True)
-        np.testing.assert_array_equal(asked, page.weights())
+        np.testing.assert_array_equal(blocked, page.weights())
 
     @pytest.mark.parametrize("asks_for_it", [True, False])
     def test_of_a_part_of_a_token_and_a_token_only_the_shown_one_is_named(
         self, story: Model, asks_for_it: bool
     ) -> None:
         trace = read(story, FIRST)
-        asked = (puzzle(story, trace, 0, number) for number in range(200))
-        found = next(one for one in asked if "view" in one.candidates and (one.bug == "view") == asks_for_it)
+        puzzles = (puzzle(story, trace, 0, number) for number in range(200))
+        found = next(one for one in puzzles if "view" in one.candidates and (one.bug == "view") == asks_for_it)
         page = Clinic(puzzle=str(found.number)).play()
         self.press(page, "view", right=True)
         label = r"“[^”]+:\d”" if asks_for_it else r"“[^”:]+”"  # a part of a token has a number
@@ -383,18 +383,18 @@ class TestSpotTheBug:
 
     def test_a_link_that_was_asked_for_brings_its_puzzle(self) -> None:
         page = Clinic(puzzle="7", text="In the basket there were apples, pears, plums and a cake.")
-        asked = page.app.session_state["spot"]["asked"]
-        assert asked.number == 7
+        question = page.app.session_state["spot"]["asked"]
+        assert question.number == 7
         assert any("puzzle=7" in one.value and "text=" in one.value for one in page.app.code)
-        assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == asked
+        assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == question
 
 
 @pytest.mark.usefixtures("in_chinese")
 def test_in_chinese_no_puzzle_is_told_in_english() -> None:
     page = Clinic(lang="zh", puzzle="7").press("hint")
     assert not [found for shown in texts(page.app) for found in english(shown)]
-    asked = page.app.session_state["spot"]["asked"]
-    wrong = next(n for n, key in enumerate(asked.candidates) if key != asked.bug)
+    question = page.app.session_state["spot"]["asked"]
+    wrong = next(n for n, key in enumerate(question.candidates) if key != question.bug)
     page.press(f"candidate_{wrong}")
     assert page.app.error
     assert not [found for shown in texts(page.app) for found in english(shown)]

@@ -289,9 +289,9 @@ def test_what_a_browser_remembers_is_bounded_over_all_it_sends(monkeypatch: pyte
     thirty = ",".join(f"{step}-1" for step in range(10, 40))
     for number in range(3):
         choices._take(json.dumps({"answers": {f"{number} {lesson}": thirty for lesson in range(240)}}))
-    kept = list(state.lesson_answers)
-    assert len(kept) == choices.MAX_ANSWERS
-    assert kept[-1] == ("2 239", 39), "the latest"
+    answers = list(state.lesson_answers)
+    assert len(answers) == choices.MAX_ANSWERS
+    assert answers[-1] == ("2 239", 39), "the latest"
 
 
 def test_phones_call_two_models_by_their_names() -> None:

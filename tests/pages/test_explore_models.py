@@ -16,10 +16,10 @@ from ui.sidebar.models import FIRST
 
 class TestModels:
     def test_gpt2_without_a_network(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[object] = []
+        addresses: list[object] = []
 
         def refuse(*address: object, **__: object) -> None:
-            asked.append(address)
+            addresses.append(address)
             raise socket.gaierror(-3, "Temporary failure in name resolution")
 
         page = Explore()
@@ -31,7 +31,7 @@ class TestModels:
         page.set(model="gpt2")
         assert not page.boxes("error"), "nothing is asked of the hub before the reader agrees to a download"
         page.press("download")
-        assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
+        assert len(addresses) <= 2, "one short request; the hub's own client would try again for 25 seconds"
         (error,) = page.boxes("error")
         assert "hf download" in error
         assert "gpt2" in error

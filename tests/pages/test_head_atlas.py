@@ -211,11 +211,11 @@ def test_an_example_goes_to_explore() -> None:
 def test_an_example_is_about_its_query_where_explore_showed_a_padded_row() -> None:
     rows = "The bird sang\nThe bird sang in the old wood near here, and nobody heard it"
     page = Explore(text=rows, pins="12", query="13").go("pages/head_atlas.py").press("atlas_open")
-    asked = page["query"]
-    assert page.run()["query"] == asked
+    chosen = page["query"]
+    assert page.run()["query"] == chosen
     assert page["pins"] is None
     again = HeadAtlas().press("atlas_open")
-    assert (page["text"], asked) == (again["text"], again["query"])
+    assert (page["text"], chosen) == (again["text"], again["query"])
 
 
 def test_an_example_is_about_its_query_where_explore_merged_tokens() -> None:

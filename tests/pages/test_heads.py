@@ -121,10 +121,10 @@ class TestTokens:
         assert header["name"] == "L2 H1"
         assert header["query"] == size - 1
 
-    @pytest.mark.parametrize(("pins", "kept"), [("3,x", []), ("", []), ("1,2,3,4,5,6,7,8,9", []), ("4", [4])])
-    def test_pins_that_make_no_sense_are_none(self, pins: str, kept: list[int]) -> None:
+    @pytest.mark.parametrize(("pins", "valid"), [("3,x", []), ("", []), ("1,2,3,4,5,6,7,8,9", []), ("4", [4])])
+    def test_pins_that_make_no_sense_are_none(self, pins: str, valid: list[int]) -> None:
         header, _ = unpacked(Explore(pins=pins).packets()["unmask_tokens"])
-        assert header["pins"] == kept
+        assert header["pins"] == valid
 
     def test_of_a_long_text_a_part_around_the_query_is_sent_and_it_says_so(self) -> None:
         page = Explore(text="the old mill by the river and " * 30, query="100")

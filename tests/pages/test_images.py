@@ -250,8 +250,8 @@ def test_another_models_attention_is_shown_over_that_of_a_neutral_prompt(tmp_pat
     header, planes = page.packet()
     assert header["relative"]
     assert "neutral prompt" in header["words"]["word"]
-    asked, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
-    np.testing.assert_allclose(planes[1:-1, -2], asked / np.maximum(divisor, MIN_ATTENTION), rtol=1e-4)
-    np.testing.assert_allclose(planes[0, -2], asked.mean(0) / np.maximum(divisor.mean(0), MIN_ATTENTION), rtol=1e-4)
+    weights, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
+    np.testing.assert_allclose(planes[1:-1, -2], weights / np.maximum(divisor, MIN_ATTENTION), rtol=1e-4)
+    np.testing.assert_allclose(planes[0, -2], weights.mean(0) / np.maximum(divisor.mean(0), MIN_ATTENTION), rtol=1e-4)
     page.set(images_shown="raw")
-    np.testing.assert_allclose(page.packet()[1][1:-1, -2], asked, atol=1e-6)
+    np.testing.assert_allclose(page.packet()[1][1:-1, -2], weights, atol=1e-6)

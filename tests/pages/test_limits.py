@@ -53,10 +53,10 @@ def test_a_job_that_takes_too_long_is_a_sentence(
 ) -> None:
     ask = Scheduler.ask
 
-    def refuse(self: Scheduler, asked: Job, *more: object, **named: object) -> object:
-        if asked.function.__name__ == job:
+    def refuse(self: Scheduler, request: Job, *more: object, **named: object) -> object:
+        if request.function.__name__ == job:
             raise TooSlow("This takes too long.")
-        return ask(self, asked, *more, **named)
+        return ask(self, request, *more, **named)
 
     monkeypatch.setattr(Scheduler, "ask", refuse)
     texts = {"text": f"the {job} of {script}", "date_text": f"{len(job)} May 2099", "target": "on a mat"}

@@ -69,16 +69,16 @@ def test_previous_and_next_go_through_the_steps_and_the_step_is_in_the_link() ->
 
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_step_computes_what_is_on_it_alone(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    asked = set()
+    functions = set()
     ask = results.ask
 
     def note(function: Any, *arguments: Any, **options: Any) -> Any:
-        asked.add(function.__name__)
+        functions.add(function.__name__)
         return ask(function, *arguments, **options)
 
     monkeypatch.setattr(results, "ask", note)
     WhyCausal(step=str(step))
-    assert asked & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
+    assert functions & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
 
 
 def findings(page: WhyCausal) -> list[str]:

@@ -177,14 +177,14 @@ def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files
     assert before.key != after.key
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["a model", "a kept trace"])
-def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, kept: bool) -> None:
+@pytest.mark.parametrize("cached", [False, True], ids=["a model", "a kept trace"])
+def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, cached: bool) -> None:
     """Otherwise they would be the new weights under the old files' key, or a bus error if the new file is shorter."""
     folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
     engine = Engine(1, 10**7)
     model = engine.models.load(folder, Settings())
     run = RunRef(ModelRef.of(model), model.encode(["the cat"]), MaskSpec())
-    job = Job(predictions, (run, 0, None, 3)) if kept else Job(tokenize, (run.model, "the cat", "right"))
+    job = Job(predictions, (run, 0, None, 3)) if cached else Job(tokenize, (run.model, "the cat", "right"))
     engine.do(job)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes())  # as cp does

@@ -209,8 +209,8 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
     off = AblatedHeads(((facts.layer, facts.head),))
     without = outcome(model, batch, now.run.spec, now.row, at, off, target)
     with_it = answer(model, facts.runs[0], now.row, at, target)
-    asked = PredictionTarget(with_it.label, facts.pieces[at], at, follows=False)
-    words = ablation_sentence(["L0 H0"], "zero", asked, with_it.log_probability, without.log_probability)
+    target_shown = PredictionTarget(with_it.label, facts.pieces[at], at, follows=False)
+    words = ablation_sentence(["L0 H0"], "zero", target_shown, with_it.log_probability, without.log_probability)
     return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0]), every={}), words
 
 
@@ -291,8 +291,8 @@ def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> No
 def ranking(facts: Facts) -> str:
     """Return Ablation's sentence about all heads, each turned off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
-    asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, AblatedHeads(())) for layer in range(6)]
+    arguments = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
+    effects = [results.ask(layer_effects, *arguments, layer, AblatedHeads(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 

@@ -30,15 +30,15 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_a_session_keeps_its_latest_files_and_one_that_has_left_gets_none(sessions: set[str]) -> None:
-    kept = MemoryUploadedFileManager("")
+    store = MemoryUploadedFileManager("")
     for number in range(9):
         file = UploadedFileRec(str(number), "a.txt", "text/plain", b"words")
         for session in SESSIONS:
-            kept.add_file(session, file)
+            store.add_file(session, file)
         with pytest.raises(HTTPException):
-            kept.add_file("gone", file)
-    assert {name: list(files) for name, files in kept.file_storage.items()} == {key: list("5678") for key in SESSIONS}
-    assert kept.get_stats()["cache_memory_bytes"][0].byte_length == len(SESSIONS) * MAX_UPLOADS * len(b"words")
+            store.add_file("gone", file)
+    assert {name: list(files) for name, files in store.file_storage.items()} == {key: list("5678") for key in SESSIONS}
+    assert store.get_stats()["cache_memory_bytes"][0].byte_length == len(SESSIONS) * MAX_UPLOADS * len(b"words")
 
 
 class Downloads:
@@ -84,11 +84,11 @@ def test_a_session_that_asks_for_many_downloads_has_one_made_at_a_time(sessions:
 def test_downloads_that_wait_are_not_made_once_their_sessions_have_left(sessions: set[str]) -> None:
     async def visit() -> None:
         downloads = Downloads()
-        asked = [downloads.ask(session, session) for session in "aabbccddeeff"]
+        requests = [downloads.ask(session, session) for session in "aabbccddeeff"]
         await downloads.until_made(MAX_MADE)
         sessions.clear()
         downloads.go_on.set()
-        urls = [one.deferred_file.url for one in await asyncio.gather(*asked)]
+        urls = [one.deferred_file.url for one in await asyncio.gather(*requests)]
         assert urls == ["a", "", "b", "", "c", "", "d", "", "", "", "", ""]
         assert len(downloads.made) == MAX_MADE
 

@@ -69,14 +69,14 @@ def test_what_went_wrong_is_said_anew_to_who_changes_the_language(tmp_path: Path
 
 def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Path, tiny_folder: Path) -> None:
     engine, settings = Engine(1, 10**6), Settings()
-    kept = engine.models
-    first = kept.load(str(tiny_folder), settings)
+    loaded = engine.models
+    first = loaded.load(str(tiny_folder), settings)
     engine.trace(RunRef(ModelRef.of(first), first.encode(["the cat"]), first.standard))
     assert engine.traces.nbytes() > 0
-    other = kept.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
-    assert kept.find(str(tiny_folder)) is None
+    other = loaded.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
+    assert loaded.find(str(tiny_folder)) is None
     assert engine.traces.nbytes() == 0, "a trace that is kept would keep the model in memory"
-    again = kept.load(str(tiny_folder), settings)
+    again = loaded.load(str(tiny_folder), settings)
     assert again is not first
     assert again.key == first.key != other.key
 
@@ -90,13 +90,13 @@ def all_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("all_garbage")
 @pytest.mark.parametrize("circle", [False, True])
 def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle: bool) -> None:
-    kept = models.LoadedModels(1)
-    network = kept.load(str(tiny_folder), Settings()).network
+    loaded = models.LoadedModels(1)
+    network = loaded.load(str(tiny_folder), Settings()).network
     weight = ref(network.token_embedding.weight)
     if circle:
         network.register_forward_hook(lambda *_, network=network: None)
     del network
-    kept.load("story", Settings())
+    loaded.load("story", Settings())
     assert weight() is None
 
 
@@ -106,21 +106,21 @@ def test_a_session_that_is_there_while_a_model_loads_is_freed_once_it_is_over(ti
         def __init__(self) -> None:
             self.itself = self  # a cycle, as in Streamlit's sessions: only garbage collection frees it
 
-    kept, session = models.LoadedModels(2), Session()
-    kept.load("story", Settings())
+    loaded, session = models.LoadedModels(2), Session()
+    loaded.load("story", Settings())
     there = ref(session)
     del session
-    kept.load(str(tiny_folder), Settings())
+    loaded.load(str(tiny_folder), Settings())
     assert there() is None
 
 
 def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "mine")
-    kept = models.LoadedModels(2)
-    first = kept.load(str(folder), Settings())
+    loaded = models.LoadedModels(2)
+    first = loaded.load(str(folder), Settings())
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
-    assert kept.find(str(folder)) is None
-    assert kept.load(str(folder), Settings()).key != first.key
+    assert loaded.find(str(folder)) is None
+    assert loaded.load(str(folder), Settings()).key != first.key
 
 
 class TestDownloads:

@@ -157,8 +157,8 @@ except KeyError as error:
 @pytest.mark.parametrize("script", ["app.py", "serve.py"])
 def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(server: Server, script: str) -> None:
     log = server.folder.with_name(f"log of {script}")
-    asked = server.folder / "pages" / "raising.py"
-    asked.write_text(RAISING)
+    page = server.folder / "pages" / "raising.py"
+    page.write_text(RAISING)
 
     async def visit_it(address: str) -> None:
         async with visiting(address, Switch("raising", ""), TEXT) as reader:
@@ -169,7 +169,7 @@ def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(se
         with running(str(server.folder / script), log, STREAMLIT_LOGGER_ENABLE_RICH="true") as address:
             finished(visit_it(address))
     finally:
-        asked.unlink()
+        page.unlink()
     text = log.read_text()
     assert "zanzibar" not in text
     assert ": LookupError\n" in text

@@ -196,10 +196,10 @@ def test_what_means_nothing_is_status_2(arguments: list[str], capsys: pytest.Cap
 
 def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     folder = save("gpt2", tmp_path / "gpt2")
-    asked = []
+    names = []
 
     def fetch(name: str, *_: object) -> Path:
-        asked.append(name)
+        names.append(name)
         return folder
 
     monkeypatch.setattr(own_network.catalog, "fetch", fetch)
@@ -211,9 +211,9 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert f"some/model could not be checked: {text}" in capsys.readouterr().err
     with pytest.raises(NotAvailable, match=f"^some/model: {text}unmask.load fetches them.$"):
         unmask.check("some/model")
-    assert not asked
+    assert not names
     assert main(["check", "some/model", "--download"]) == 0
-    assert asked == ["some/model"]
+    assert names == ["some/model"]
 
 
 @pytest.mark.parametrize(
@@ -316,16 +316,16 @@ def test_a_report_makes_no_weights_that_its_files_lack(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("arguments", "text"),
     [
         ("story --text nowhere", "No model was written: expected text files"),
         ("induction --steps 0", "--steps above 0"),
         ("captioner --version foo", "argument --version: invalid choice: 'foo'"),
     ],
 )
-def test_a_training_that_cannot_be_is_a_sentence(asked: str, text: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_training_that_cannot_be_is_a_sentence(arguments: str, text: str, capsys: pytest.CaptureFixture) -> None:
     with suppress(SystemExit):  # raised by argparse
-        assert main(["train", *asked.split()]) == 2
+        assert main(["train", *arguments.split()]) == 2
     assert text in capsys.readouterr().err
 
 
@@ -334,11 +334,11 @@ def test_a_shorter_training_is_not_mixed_with_a_longer_one(
 ) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # it would affect the other tests
     words = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
-    asked = [*words.split(), str(tmp_path)]
-    assert main(asked) == 0
+    arguments = [*words.split(), str(tmp_path)]
+    assert main(arguments) == 0
     assert f"\n{tmp_path.name}: loss" in capsys.readouterr().out
     (tmp_path / "50").mkdir()
-    assert main(asked) == 2
+    assert main(arguments) == 2
     assert f"{tmp_path} has step 50" in capsys.readouterr().err
     assert (tmp_path / "50").exists()
 

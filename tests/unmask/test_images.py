@@ -218,13 +218,13 @@ def test_heads_of_a_run_with_an_image_are_ablated_and_patched(folders: dict) -> 
 
 def test_a_report_has_the_image_and_no_link(folders: dict, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     picture().save(tmp_path / "image.png")
-    asked = ["--model", str(folders["llava"]), "--text", TEXT, "--image", str(tmp_path / "image.png"), "--head", "1,2"]
-    assert main(["report", *asked, "-o", str(tmp_path / "report.html")]) == 0
+    args = ["--model", str(folders["llava"]), "--text", TEXT, "--image", str(tmp_path / "image.png"), "--head", "1,2"]
+    assert main(["report", *args, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2  # the image as it is, and the head's
     assert "of its attention to the image, most to ▦" in page
     assert "mask of the image tokens: causal" in page
     assert "127.0.0.1" not in page
     (tmp_path / "image.png").write_bytes(SVG)
-    assert main(["report", *asked, "-o", str(tmp_path / "other.html")]) == 2
+    assert main(["report", *args, "-o", str(tmp_path / "other.html")]) == 2
     assert "expected a PNG, JPEG or WebP image" in capsys.readouterr().err

@@ -29,12 +29,12 @@ def words_of(model: LoadedModel) -> tuple[int, str]:
     return len(run.ids), str(warned[0].message)
 
 
-@pytest.mark.parametrize(("asked", "set_to", "read"), [(None, 20, 20), (40, 20, 40), (20, 40, 20), (99, 20, CONTEXT)])
+@pytest.mark.parametrize(("limit", "set_to", "read"), [(None, 20, 20), (40, 20, 40), (20, 40, 20), (99, 20, CONTEXT)])
 def test_the_argument_counts_before_the_setting(
-    source: tuple[Any, ...], asked: int | None, set_to: int, read: int, monkeypatch: pytest.MonkeyPatch
+    source: tuple[Any, ...], limit: int | None, set_to: int, read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNMASK_TOKENS", str(set_to))
-    model = unmask.load(*source, tokens=asked)
+    model = unmask.load(*source, tokens=limit)
     tokens, words = words_of(model)
     assert tokens == read
     assert f"The model reads at most {read} tokens here: the last " in words

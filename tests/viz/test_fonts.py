@@ -93,11 +93,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[FontEntry]:
     (late, *_) = [font for font in manager.ttflist if font.name == "STIXGeneral"]
     monkeypatch.setattr(manager, "ttflist", [one for one in manager.ttflist if one.name == fonts.FONT])
     monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: [late.fname])
-    for kept in (fonts._covering, fonts._newly_installed):
-        kept.cache_clear()
+    for cached in (fonts._covering, fonts._newly_installed):
+        cached.cache_clear()
     yield late
-    for kept in (fonts._covering, fonts._newly_installed):
-        kept.cache_clear()
+    for cached in (fonts._covering, fonts._newly_installed):
+        cached.cache_clear()
 
 
 def only_in(late: FontEntry) -> str:

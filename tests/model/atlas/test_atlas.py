@@ -128,9 +128,9 @@ def test_two_tallies_add_up_to_that_of_all_texts(tiny: Model) -> None:
     units = list(in_units(iter(texts)))
     assert len(units) == 2
     forward, backward = tally_of(tiny, units), tally_of(tiny, units[::-1])
-    kept = Tally.from_bytes(tally_of(tiny, units[:1]).to_bytes())
-    kept.add(measure_unit(tiny, units[1], tiny.standard, LENGTH, kept.sample.bar))
-    for other in (backward, kept):
+    restored = Tally.from_bytes(tally_of(tiny, units[:1]).to_bytes())
+    restored.add(measure_unit(tiny, units[1], tiny.standard, LENGTH, restored.sample.bar))
+    for other in (backward, restored):
         assert_same(forward, other)
     assert len(forward.sample) == SAMPLED
 

@@ -87,11 +87,11 @@ def test_sinks_of_each_query_are_those_of_the_row(story: Model, trace: Trace) ->
 
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:
     """The newest trial is cached with its run, and replaced for another bug, layer or row."""
-    asked = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
-    for key, layer, row in asked * 2:
-        kept, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
-        assert torch.equal(kept.wrong.weights, anew.wrong.weights), (key, layer, row)
-        assert torch.equal(kept.right.weights, anew.right.weights), (key, layer, row)
+    requests = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
+    for key, layer, row in requests * 2:
+        cached, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
+        assert torch.equal(cached.wrong.weights, anew.wrong.weights), (key, layer, row)
+        assert torch.equal(cached.right.weights, anew.right.weights), (key, layer, row)
 
 
 class TestTheRightVersion:

@@ -114,14 +114,14 @@ def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, he
     """Return B's logits with one head's input to the output projection replaced by A's, by torch hooks alone."""
     projection, width = model.network.blocks[layer].attention.output, model.network.config.width
     some = slice(head * width // model.num_heads, (head + 1) * width // model.num_heads)
-    kept = []
-    hook = projection.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    captured = []
+    hook = projection.register_forward_pre_hook(lambda _, given: captured.append(given[0]))
     model.run(a)
     hook.remove()
 
     def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = given[0].clone()
-        changed[..., some] = kept[0][..., some]
+        changed[..., some] = captured[0][..., some]
         return (changed,)
 
     hook = projection.register_forward_pre_hook(put)
@@ -251,13 +251,13 @@ def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) ->
     a, b = (model.encode([text]) for text in ("the cat sat on a mat", "the mat sat on a cat"))
     pair = PatchPair(model, model.run(a), 0, model.run(b), 0)
     attends, position, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # layer 0 is a convolution
-    kept: list[torch.Tensor] = []
-    hook = attends.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    captured: list[torch.Tensor] = []
+    hook = attends.register_forward_pre_hook(lambda _, given: captured.append(given[0]))
     model.run(a)
     hook.remove()
 
     def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        given[0][:, position] = kept[0][:, position]
+        given[0][:, position] = captured[0][:, position]
         return given
 
     hook = attends.register_forward_pre_hook(put)

@@ -45,12 +45,12 @@ def quantized(folder: Path, stored: str) -> Path:
 def dequantized(parts: dict[str, Tensor], name: str, shape: torch.Size) -> Tensor:
     """Return a weight [out,in] of a file: 8-bit with a scale for each row (Dettmers et al. 2022, arXiv:2208.07339), or
     4-bit with a table of 16 numbers and a scale for each block (Dettmers et al. 2023, arXiv:2305.14314)."""
-    kept = parts[name]
-    if kept.dtype == torch.int8:
-        return kept.float() * parts[name.replace("weight", "SCB")][:, None] / 127
-    if kept.dtype != torch.uint8:
-        return kept
-    numbers = torch.stack([kept >> 4, kept & 15], -1).flatten()[: shape.numel()].long()
+    stored = parts[name]
+    if stored.dtype == torch.int8:
+        return stored.float() * parts[name.replace("weight", "SCB")][:, None] / 127
+    if stored.dtype != torch.uint8:
+        return stored
+    numbers = torch.stack([stored >> 4, stored & 15], -1).flatten()[: shape.numel()].long()
     scales = parts[f"{name}.absmax"].repeat_interleave(BLOCK)[: len(numbers)]
     return (parts[f"{name}.quant_map"][numbers] * scales).view(shape)
 

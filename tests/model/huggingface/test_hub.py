@@ -79,10 +79,10 @@ class TestDownload:
 
     def test_the_second_time_the_hub_is_not_asked(self, fake: FakeHub) -> None:
         hub.download("some/model", FILES)
-        asked = len(fake.requests)
-        assert asked > 0
+        count = len(fake.requests)
+        assert count > 0
         assert hub.download("some/model", FILES) == hub.cached("some/model", FILES)
-        assert len(fake.requests) == asked
+        assert len(fake.requests) == count
 
     def test_what_progress_raises_stops_it(self, fake: FakeHub) -> None:
         class StopError(Exception):

@@ -126,13 +126,13 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     touched = np.zeros((len(words), GRID, GRID), bool)
     touched[1:4, 3:5, 0:2] = True  # the square, x from 6 to 14 and y from 26 to 34
     touched[7:10, 0:3, 3:6] = True  # the circle, x from 28 to 44 and y from 4 to 20
-    asked = [1, 2, 3, 7, 8, 9]
+    rows = [1, 2, 3, 7, 8, 9]
     inside = touched.reshape(len(words), PATCHES)
-    weights = found.weights[:, :, asked]
+    weights = found.weights[:, :, rows]
     located = locate(tiny, SCENE, "across", MASKS["block"])
-    wanted = ((weights * inside[asked]).sum(-1) / weights.sum(-1)).mean(-1)
+    wanted = ((weights * inside[rows]).sum(-1) / weights.sum(-1)).mean(-1)
     np.testing.assert_allclose(located.shares, wanted, rtol=1e-5)
-    assert located.even == pytest.approx(inside[asked].mean())
+    assert located.even == pytest.approx(inside[rows].mean())
     area = np.zeros((2, GRID, GRID))  # share of each patch inside the boxes
     area[0, 3:5, 0:2] = np.outer((6, 2), (2, 6)) / 64
     area[1, 0:3, 3:6] = np.outer((4, 8, 4), (4, 8, 4)) / 64

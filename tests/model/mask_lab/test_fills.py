@@ -126,9 +126,9 @@ class TestAfterTheSoftmax:
     def test_without_renormalising_the_row_has_lost_what_was_blocked(self, seed: int) -> None:
         scores, allowed = scores_of(seed), mask_of(seed)
         one = result(compare(scores, allowed), "multiply")
-        kept = (scores.double().softmax(-1) * allowed).sum(-1)
-        assert one.damage.least_total == pytest.approx(float(kept.min()), abs=1e-6)
-        assert one.damage.most_total == pytest.approx(float(kept.max()), abs=1e-6)
+        allowed_weight = (scores.double().softmax(-1) * allowed).sum(-1)
+        assert one.damage.least_total == pytest.approx(float(allowed_weight.min()), abs=1e-6)
+        assert one.damage.most_total == pytest.approx(float(allowed_weight.max()), abs=1e-6)
         assert one.damage.blocked_largest == 0
         assert one.empty.kind == "zero"
 

@@ -301,8 +301,8 @@ def _streamed(said: Said, facts: StreamFacts) -> bool:
 
 def _none_dropped(said: Said, facts: StreamFacts) -> bool:
     sizes = (_count(said["done"]), _count(said["count"]), _count(said["size"]))
-    kept = bool((facts.allowed(facts.sinks) == _causal(facts.done)).all())
-    return sizes == (facts.done, len(facts.ids), facts.size) and kept
+    equal = bool((facts.allowed(facts.sinks) == _causal(facts.done)).all())
+    return sizes == (facts.done, len(facts.ids), facts.size) and equal
 
 
 SERVING_CLAIMS: dict[str, Callable[..., bool]] = {

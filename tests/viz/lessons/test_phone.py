@@ -141,10 +141,10 @@ def test_the_page_is_in_the_language_that_the_phone_asks_for() -> None:
 
 
 def test_the_summary_sorts_what_was_predicted_from_what_to_review(lesson: Lesson) -> None:
-    asked = [
+    summaries = [
         QuestionSummary(number, f"T{number}", "sees", ANSWER, given) for number, given in enumerate((1, 0, 9, None), 1)
     ]
-    html = summary_page(lesson, [*asked, QuestionSummary(5, "T5", "sees", None, 1)])
+    html = summary_page(lesson, [*summaries, QuestionSummary(5, "T5", "sees", None, 1)])
     parts = html.split("<h2>")[1:]
     titles = ("Predicted correctly: 1", "To review: 1", "Answer shown without a prediction: 1", "Not answered yet: 2")
     assert [plain(part.split("</h2>")[0]) for part in parts] == [*titles, "Summary"]
@@ -154,4 +154,4 @@ def test_the_summary_sorts_what_was_predicted_from_what_to_review(lesson: Lesson
     assert "The answer is: three <x>" in plain(parts[1])
     assert "Count them" not in parts[3]
     with spoken("zh"):
-        assert "需要复习：1" in summary_page(lesson, asked)
+        assert "需要复习：1" in summary_page(lesson, summaries)

@@ -123,11 +123,11 @@ def test_what_follows_a_word_stays_on_its_line() -> None:
 
 
 def test_without_the_app_links_to_its_pages_are_text() -> None:
-    kept = ["https://example.org/a", "//example.org", "mailto:a@example.org", "#step=2", "padding.html#step=2"]
+    links_kept = ["https://example.org/a", "//example.org", "mailto:a@example.org", "#step=2", "padding.html#step=2"]
     text = ["bug_clinic", "lessons?lesson=padding", "/explore", "../explore", "head", "mask_lab?section=hand#a.html"]
-    links = " ".join(f"[of {address}]({address})" for address in (*kept, *text))
+    links = " ".join(f"[of {address}]({address})" for address in (*links_kept, *text))
     html = prose(f"{links} [a key](word:key)", "p", app=False)
-    assert re.findall(r'href="(.*?)"', html) == kept
+    assert re.findall(r'href="(.*?)"', html) == links_kept
     assert all(f"of {address}" in html for address in text)
     assert re.findall('popovertarget="(.*?)"', html) == ["p_key"]
-    assert re.findall(r'href="(.*?)"', prose(links, "p")) == [*kept, *text]
+    assert re.findall(r'href="(.*?)"', prose(links, "p")) == [*links_kept, *text]
