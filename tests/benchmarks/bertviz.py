@@ -65,10 +65,10 @@ def _model(folder: Path) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
     config._attn_implementation = "eager"  # the only implementation that returns attention weights
     theirs = GPT2LMHeadModel(config).eval()
     theirs.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.save(str(folder / "tokenizer.json"))
-    return theirs, PreTrainedTokenizerFast(tokenizer_object=words)
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return theirs, PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def _typed(page: Page, text: str) -> float:

@@ -46,8 +46,8 @@ def save(shape: dict[str, int], folder: Path) -> LlamaForCausalLM:
     config._attn_implementation = "sdpa"
     model = LlamaForCausalLM(config).eval()
     model.save_pretrained(folder)
-    words = {f"w{number}": number for number in range(100)}
-    Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    vocabulary = {f"w{number}": number for number in range(100)}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="w0")).save(str(folder / "tokenizer.json"))
     return model
 
 

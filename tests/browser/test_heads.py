@@ -78,10 +78,10 @@ class TestTokens:
 
         below = page.tokens.first.bounding_box()
         assert list(page.looks(1920, height=1080, schemes=["light"]))
-        beside, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
+        tokens_box, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
         assert below["x"] < 700
-        assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
-        assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
+        assert tokens_box["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
+        assert picture["y"] - 20 < tokens_box["y"] < picture["y"] + picture["height"]
         room = page.page.locator(".st-key-tokens_beside")
         assert room.evaluate("room => room.scrollHeight - room.clientHeight") == 0, "the table's button is whole"
 

@@ -335,7 +335,7 @@ def test_in_chinese(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
         main(["page", "--lang", "zh", "--text", hostile, "--masks", '{"causal": false, "sinks": 2}', "-o", str(path)])
         == 0
     )
-    page = open_page(path, words="秒")
+    page = open_page(path, status="秒")
     assert page.get_attribute("html", "lang") == "zh"
     assert page.locator("#text").input_value() == hostile
     assert page.evaluate("window.hurt") is None
@@ -354,8 +354,8 @@ def test_another_checkpoint(open_page: Open, tmp_path: Path) -> None:  # noqa: F
     config = TransformerConfig(vocabulary=4096, context=48, layers=3, heads=2, width=24, mlp_width=40, tied=False)
     network = Transformer(config).half().float()  # rounded to what float16 holds
     save_transformer(network, tmp_path / "tiny")
-    words = (catalog.fetch("story") / "tokenizer.json").read_text("utf-8").replace("<start>", "<other>")
-    (tmp_path / "tiny" / "tokenizer.json").write_text(words, "utf-8")
+    tokenizer = (catalog.fetch("story") / "tokenizer.json").read_text("utf-8").replace("<start>", "<other>")
+    (tmp_path / "tiny" / "tokenizer.json").write_text(tokenizer, "utf-8")
     path = tmp_path / "page.html"
     assert main(["page", "--model", str(tmp_path / "tiny"), "--text", "The cat", "-o", str(path)]) == 0
     page, model = open_page(path), unmask.load(str(tmp_path / "tiny"))

@@ -74,13 +74,13 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     """Yield a function that opens the page offline. Afterwards: no request to a host, and no error."""
     watch, contexts = Watch(""), []
 
-    def opened(path: Path = file, words: str = "Tokens: ", **how: Any) -> Page:
+    def opened(path: Path = file, status: str = "Tokens: ", **how: Any) -> Page:
         context = browser.new_context(offline=True, **({"viewport": {"width": 1280, "height": 900}} | how))
         contexts.append(context)
         page = context.new_page()
         watch.follow(page)
         page.goto(path.as_uri())
-        ready(page, words)
+        ready(page, status)
         return page
 
     yield opened
@@ -90,9 +90,9 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     assert all(url.startswith(("file:", "data:", "blob:")) for url in watch.elsewhere)
 
 
-def ready(page: Page, words: str = "Tokens: ") -> None:
+def ready(page: Page, status: str = "Tokens: ") -> None:
     """Wait until the text has been run under the masks that the controls set."""
-    expect(page.locator("#status")).to_contain_text(words)
+    expect(page.locator("#status")).to_contain_text(status)
     expect(page.locator("#cancel")).to_be_disabled()
 
 

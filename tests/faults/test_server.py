@@ -122,8 +122,8 @@ async def come_and_flip(server: Server) -> None:
 
 def test_a_model_without_room_is_a_sentence(server: Server, tmp_path: Path) -> None:
     save_large(tmp_path)
-    words, flips = finished(refused(server, str(tmp_path)))
-    assert "There was not enough memory for this" in words
+    text, flips = finished(refused(server, str(tmp_path)))
+    assert "There was not enough memory for this" in text
     assert flips
 
 
@@ -144,8 +144,8 @@ def save_large(folder: Path) -> None:
 
 def test_a_hub_that_never_answers_is_a_sentence_within_seconds(server: Server) -> None:
     began = time.monotonic()
-    words, flips = finished(refused(server, "some/model"))
-    assert "the Hub cannot be reached" in words
+    text, flips = finished(refused(server, "some/model"))
+    assert "the Hub cannot be reached" in text
     assert flips
     assert time.monotonic() - began < PATIENCE
 

@@ -56,8 +56,8 @@ def largest(
     return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
 
-def near(found: dict[PaddingChoice, float], most: float = TOLERANCE) -> set[PaddingChoice]:
-    return {choice for choice, difference in found.items() if difference <= most}
+def near(found: dict[PaddingChoice, float], tolerance: float = TOLERANCE) -> set[PaddingChoice]:
+    return {choice for choice, difference in found.items() if difference <= tolerance}
 
 
 def logits_by_hand(model: Model, text: str, causal: bool) -> Tensor:

@@ -109,9 +109,9 @@ class TestAllBugs:
         laws = page.laws()
         for key, law in LAWS.items():
             for text, verdict in zip(laws[law.words], found.verdicts[key], strict=True):
-                beside = replace(verdict, error="" if key == bug.law else verdict.error)
+                shown = replace(verdict, error="" if key == bug.law else verdict.error)
                 crashes = key == bug.law and verdict.error
-                assert text == ("crashes" if crashes else amount_text(beside))
+                assert text == ("crashes" if crashes else amount_text(shown))
         folded = [found.verdicts[key][0] for key in LAWS if key != bug.law and not found.broken(key)]
         unknown = sum(math.isnan(verdict.amount) for verdict in folded)
         held = len(folded) - unknown

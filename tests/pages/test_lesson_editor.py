@@ -101,14 +101,14 @@ def test_a_model_that_is_not_offered_is_a_mistake_that_names_what_lessons_have(
         assert "not loaded" not in problems(page)[1]
 
 
-@pytest.mark.parametrize(("name", "words"), [("/no/such/folder", "is not a folder"), ("no such!", "neither a folder")])
-def test_a_name_that_no_model_can_have_is_a_mistake(name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "error"), [("/no/such/folder", "is not a folder"), ("no such!", "neither a folder")])
+def test_a_name_that_no_model_can_have_is_a_mistake(name: str, error: str) -> None:
     page = Lessons(edit="true")
     for line, draft in with_model(name).items():
         page.app.session_state["lesson_draft"] = draft
         ((at, problem),), _ = problems(page.run())
         assert at == line
-        assert words in problem
+        assert error in problem
     page.app.session_state["lesson_draft"] = with_model("some/model")[5]
     assert problems(page.run()) == ([], "Not run, as the model is not loaded: some/model.")
 

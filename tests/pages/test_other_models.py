@@ -138,9 +138,9 @@ def test_a_word_that_a_tokenizer_refuses_is_a_sentence(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     folder = save("llama", tmp_path / "llama")
-    words = Tokenizer(models.WordLevel({"the": 0, "cat": 1, "sat": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.save(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "cat": 1, "sat": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
     assert "tokenizer" in messages(opened(model=str(folder), text="the dog"))
 
 

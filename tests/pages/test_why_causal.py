@@ -107,8 +107,8 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
 def test_each_model_s_copying_head_is_held_against_the_other_model(pair: TwinPair) -> None:
     for trained, other, way in (("true", WITHOUT_WITHOUT, "without"), ("false", WITH_WITHOUT, "with")):
         page = WhyCausal(step="2", trained=trained, run="false")
-        most = percent(float(outcome(pair, other).copies.max()))
-        assert f"In the model trained {way} the mask, the highest is {most}." in " ".join(page.sentences())
+        largest = percent(float(outcome(pair, other).copies.max()))
+        assert f"In the model trained {way} the mask, the highest is {largest}." in " ".join(page.sentences())
 
 
 def test_what_was_seen_is_of_the_model_that_was_looked_at(pair: TwinPair) -> None:

@@ -68,9 +68,9 @@ def translations(error: BaseException | str) -> dict[str, str]:
     return found
 
 
-def assert_translated(error: BaseException | str, words: dict[str, str]) -> None:
+def assert_translated(error: BaseException | str, messages: dict[str, str]) -> None:
     found = translations(error)
-    assert all(words[name] in found[name] for name in LANGUAGES), found
+    assert all(messages[name] in found[name] for name in LANGUAGES), found
 
 
 def test_a_job_s_error(home: Scheduler) -> None:
@@ -79,13 +79,13 @@ def test_a_job_s_error(home: Scheduler) -> None:
     assert_translated(error.value, NOTHING)
 
 
-@pytest.mark.parametrize(("does", "words"), [(lost, TWICE), (too_slow, SLOW)])
-def test_a_hand_s_own_trouble(does: Callable[[], Any], words: dict[str, str]) -> None:
+@pytest.mark.parametrize(("does", "messages"), [(lost, TWICE), (too_slow, SLOW)])
+def test_a_hand_s_own_trouble(does: Callable[[], Any], messages: dict[str, str]) -> None:
     home = home_of(Hand(does))
-    with pytest.raises(ValueError, match=words["en"]) as error:
+    with pytest.raises(ValueError, match=messages["en"]) as error:
         home.ask(Job(jobs.process))
-    assert_translated(error.value, words)
-    assert_translated(pickle.loads(pickle.dumps(error.value)), words)  # noqa: S301 - pickled here
+    assert_translated(error.value, messages)
+    assert_translated(pickle.loads(pickle.dumps(error.value)), messages)  # noqa: S301 - pickled here
     home.close()
 
 

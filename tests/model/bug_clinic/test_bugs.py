@@ -235,7 +235,7 @@ class TestMasksOfOtherRows:
 
 class TestCrashes:
     @pytest.mark.parametrize(
-        ("key", "words"),
+        ("key", "message"),
         [
             ("float-width", "got float"),
             ("narrow-output", "(14x15 and 5x15)"),  # two rows of 7 tokens, 3 heads of width 5
@@ -243,13 +243,13 @@ class TestCrashes:
             ("half-fill", "without overflow"),
         ],
     )
-    def test_are_told_in_pytorchs_own_words(self, key: str, words: str) -> None:
+    def test_are_told_in_pytorchs_own_words(self, key: str, message: str) -> None:
         bug = BY_KEY[key]
         case = some_case().to(bug.dtype)
-        with pytest.raises(Crash, match=re.escape(words)):
+        with pytest.raises(Crash, match=re.escape(message)):
             case.run(bug.function)
         found = {name: judge(law, AttentionTrial(bug.function, case)) for name, law in LAWS.items()}
-        assert words in found["runs"].error
+        assert message in found["runs"].error
         assert [name for name, verdict in found.items() if verdict.broken] == ["runs"]
         assert [name for name, verdict in found.items() if not math.isnan(verdict.amount)] == ["runs"]
 

@@ -30,9 +30,9 @@ class TestComparison:
 
     def test_the_right_side_is_what_the_trace_holds(self, story: Model, trace: Trace, bug: Bug) -> None:
         found = compare(story, trace, 0, bug.key, 3)
-        most = 1e-6 if bug.dtype == torch.float32 else 5e-3
+        tolerance = 1e-6 if bug.dtype == torch.float32 else 5e-3
         for head in range(trace.num_heads):
-            assert_near(found.right.weights[head], trace.weights(3, head, 0), most, f"head {head}")
+            assert_near(found.right.weights[head], trace.weights(3, head, 0), tolerance, f"head {head}")
 
 
 def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Model, trace: Trace) -> None:

@@ -120,9 +120,9 @@ def by_the_bug(bug: Bug, trained: MultiHeadAttention, x: Tensor) -> Tensor:
 class TestLines:
     def test_the_mend_gives_the_cores_output(self, key: str, trained: MultiHeadAttention, x: Tensor) -> None:
         bug = BY_KEY[key]
-        most = 1e-5 if bug.dtype == torch.float32 else 5e-3
+        tolerance = 1e-5 if bug.dtype == torch.float32 else 5e-3
         assert (~ALLOWED.any(-1)).any(), "no row with nothing to look at"
-        assert_near(run(bug, bug.right, trained, x)["out"], by_the_core(trained, x), most, key)
+        assert_near(run(bug, bug.right, trained, x)["out"], by_the_core(trained, x), tolerance, key)
 
     def test_the_wrong_line_gives_what_the_bug_gives(self, key: str, trained: MultiHeadAttention, x: Tensor) -> None:
         bug = BY_KEY[key]
@@ -136,8 +136,8 @@ class TestLines:
         if key == "query-axis":  # a fully blocked column is NaN here, unlike in the bug's own function
             assert found.isnan().all(-1).any()
             return
-        most = 1e-5 if bug.dtype == torch.float32 else 5e-3
-        assert_near(found, expected, most, key)
+        tolerance = 1e-5 if bug.dtype == torch.float32 else 5e-3
+        assert_near(found, expected, tolerance, key)
         if key != "in-place":
             assert not torch.allclose(found, by_the_core(trained, x), atol=0.01, equal_nan=True)
 

@@ -60,8 +60,8 @@ def test_the_factors_are_the_whole_matrices(tiny: DecoderModel) -> None:
     some = slice(head * width, (head + 1) * width)
     tokens, position = network.token_embedding.weight[:277], network.position_embedding.weight.mean(0)
     embedded = (network.blocks[0].feed_forward(tokens + position) - position).double()  # input of a head of layer 1
-    beside = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
-    deviation = (embedded.var(-1, unbiased=False) + beside + 1e-5).sqrt()[:, None]
+    position_variance = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
+    deviation = (embedded.var(-1, unbiased=False) + position_variance + 1e-5).sqrt()[:, None]
     x = (embedded - embedded.mean(-1, keepdim=True)) / deviation * block.attention_norm.weight.double()
     attention = block.attention
     moved = x @ attention.value.weight[some].double().T @ attention.output.weight[:, some].double().T

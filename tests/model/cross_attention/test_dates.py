@@ -207,7 +207,7 @@ class TestFiles:
         assert_near(again.run(batch).logits, model.run(batch).logits, 1e-5, "logits")
 
     @pytest.mark.parametrize(
-        ("file", "content", "words"),
+        ("file", "content", "error"),
         [
             ("config.json", b"{}", "model_type"),
             ("config.json", b"[", "sizes of an encoder-decoder"),
@@ -217,13 +217,13 @@ class TestFiles:
             ("tokenizer.json", b"{}", "expected a tokenizer"),
         ],
     )
-    def test_a_damaged_checkpoint_is_named(self, tmp_path: Path, file: str, content: bytes | None, words: str) -> None:
+    def test_a_damaged_checkpoint_is_named(self, tmp_path: Path, file: str, content: bytes | None, error: str) -> None:
         for path in FOLDER.iterdir():
             shutil.copy(path, tmp_path)
         (tmp_path / file).unlink()
         if content is not None:
             (tmp_path / file).write_bytes(content)
-        with pytest.raises(CheckpointError, match=words) as refused:
+        with pytest.raises(CheckpointError, match=error) as refused:
             dates.load(tmp_path)
         assert file in str(refused.value)
 

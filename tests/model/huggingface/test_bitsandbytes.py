@@ -74,8 +74,8 @@ def test_what_is_shown_are_the_dequantized_weights(stored: str, folder: Path) ->
 def test_memory_is_that_of_the_dequantized_weights(stored: str, folder: Path) -> None:
     packed = quantized(folder, stored)
     numbers = sum(weight.numel() for weight in AutoModelForCausalLM.from_pretrained(folder).parameters())
-    beside = 7 * 3 * 150  # scales, a table and a description of each weight
-    assert numbers <= checkpoint_files.count_weights("m", packed) < numbers + beside
+    overhead = 7 * 3 * 150  # scales, a table and a description of each weight
+    assert numbers <= checkpoint_files.count_weights("m", packed) < numbers + overhead
     with pytest.raises(TooLarge, match="of memory for its weights"):
         catalog.load(str(packed), settings=Settings(max_weights_gb=(4 * numbers - 1) / 1e9))
 

@@ -187,16 +187,16 @@ def test_what_reads_no_image_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [({"size": {"shortest_edge": 10**6}}, "shortest_edge"), ({"crop_size": {"height": 10**9, "width": 8}}, "height"),
      ({"max_patches": 10**6}, "max_patches"), ({"image_seq_length": 10**9}, "image_seq_length")],
 )  # fmt: skip
-def test_a_processor_of_absurd_sizes_is_refused(change: dict, words: str, tmp_path: Path) -> None:
+def test_a_processor_of_absurd_sizes_is_refused(change: dict, message: str, tmp_path: Path) -> None:
     path = image_families.save("llava", tmp_path) / "processor_config.json"
     config = json.loads(path.read_text())
     config["image_processor"] |= change
     path.write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=message):
         adapter.load(str(tmp_path), settings=Settings()).encode_image(TEXT, picture())
 
 

@@ -141,12 +141,12 @@ def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "prefix", "words"),
+    ("chunks", "prefix", "message"),
     [([8, 8], 4, r"chunks of 20 tokens together, after a cached prefix of 4, or one size for all, got 8 \+ 8 = 16"),
      ([24, 0], 0, "at least 1 token, got 0"), (0, 0, "at least 1 token"), (4, 24, "a prefix from 0 to 23, got 24")],
 )  # fmt: skip
-def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ends_of(24, chunks, prefix)
 
 
@@ -216,10 +216,10 @@ def test_the_order_of_a_tree(order: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parents", "words"), [([0], "a parent from -1 to -1"), ([], "1 to 64 nodes"), ([-1] * 65, "1 to 64 nodes")]
+    ("parents", "message"), [([0], "a parent from -1 to -1"), ([], "1 to 64 nodes"), ([-1] * 65, "1 to 64 nodes")]
 )
-def test_what_is_no_tree(parents: list[int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_is_no_tree(parents: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         unmask.load("story").run(TEXT).tree(parents)
 
 
