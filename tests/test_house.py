@@ -127,8 +127,8 @@ def test_a_page_s_folder_imports_no_other_page_s() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """This includes imports inside functions, whose cycles would appear only when they run."""
     graph: dict[str, set[str]] = {}
-    for one in imports():
-        graph.setdefault(one.importer, set()).add(one.imported)
+    for statement in imports():
+        graph.setdefault(statement.importer, set()).add(statement.imported)
     assert circle(graph) == []
 
 

@@ -21,8 +21,8 @@ def beside_trainings() -> list[Ratio]:
 
     def page() -> float:
         began = time.perf_counter()
-        for one in twins.COMBINATIONS:
-            twins.copy_scores(pair.run(batch, one))
+        for combination in twins.COMBINATIONS:
+            twins.copy_scores(pair.run(batch, combination))
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))

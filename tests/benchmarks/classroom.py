@@ -153,8 +153,8 @@ async def _follow(address: str, room: str) -> None:
         await asyncio.sleep(0.1)
     print("all are there", flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    for one in following:
-        one.cancel()
+    for task in following:
+        task.cancel()
     print(json.dumps({"steps": [phone.steps for phone in phones], "answers": run.answers, "errors": run.errors}))
 
 

@@ -88,8 +88,8 @@ def test_the_keyboard_picks_pixels_and_heads(pixels: Callable) -> None:
     def walk(key: str, *keys: str) -> Callable[[], None]:
         def press() -> None:
             page.canvas_of(key).focus()
-            for one in keys:
-                page.page.keyboard.press(one)
+            for pressed in keys:
+                page.page.keyboard.press(pressed)
 
         return press
 

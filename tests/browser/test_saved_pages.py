@@ -87,8 +87,8 @@ def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, t
             shown if isinstance(shown, str) else getattr(shown, "page", shown._repr_html_)(), encoding="utf-8"
         )
         tab.goto(file.as_uri())
-        for one in tab.locator(".heatmap, .tokens:not(.numbers), .arcs").all():
-            expect(one).to_have_attribute("data-head", re.compile("L"))
+        for view in tab.locator(".heatmap, .tokens:not(.numbers), .arcs").all():
+            expect(view).to_have_attribute("data-head", re.compile("L"))
         found = read(tab)
         if tab.locator(".tokens .token").count():
             tab.locator(".tokens .token").last.hover()

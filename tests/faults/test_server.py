@@ -164,8 +164,8 @@ def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
             assert time.monotonic() < end, f"{server.sessions()} sessions, {server.process.num_fds()} files of {files}"
         assert server.sessions() == 0
     finally:
-        for one in gone:
-            one.close()
+        for connection in gone:
+            connection.close()
 
 
 def vanishing(port: int, *, asks: bool) -> socket.socket:

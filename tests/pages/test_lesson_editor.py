@@ -95,8 +95,8 @@ def test_a_model_that_is_not_offered_is_a_mistake_that_names_what_lessons_have(
         assert "Not run" not in fine
         assert page.boxes("error") == [f"{problem}."], "the preview says the same"
         listed.add(problem.partition(" Choose one of ")[2])
-    for one in listed.pop().split(", "):
-        page.app.session_state["lesson_draft"] = with_model(one)[5]
+    for name in listed.pop().split(", "):
+        page.app.session_state["lesson_draft"] = with_model(name)[5]
         assert "available" not in str(problems(page.run()))
         assert "not loaded" not in problems(page)[1]
 

@@ -104,15 +104,15 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
     always choosing the same button is right in less than half of each lesson."""
     alike = {"texts": "loss", "padding": "future", "weight": "future"}
     right: dict[str, list[int]] = defaultdict(list)
-    for one in shelf(FOLDER, language):
-        questions = [step for step in one.lesson.steps if step.ask]
+    for shelved in shelf(FOLDER, language):
+        questions = [step for step in shelved.lesson.steps if step.ask]
         answers = [steps.answered(step, *steps.pair(step)) for step in questions]
         correct = [answer.right for answer in answers]
         for step, answer in zip(questions, answers, strict=True):
             if answer.number is None:  # otherwise it is typed
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
         for choice in range(6):
-            assert 2 * sum(choice in choices for choices in correct) < len(questions), (one.name, choice, correct)
+            assert 2 * sum(choice in choices for choices in correct) < len(questions), (shelved.name, choice, correct)
     assert {"loss", "lower", "row", "sees", "looks", "picture", "future"} <= set(right)
     for kind, choices in right.items():
         largest = max(choices.count(choice) for choice in choices)

@@ -217,8 +217,8 @@ def test_before_anything_is_drawn_the_picture_is_the_digit_that_is_chosen_and_li
     (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
     assert button.disabled
     test = real_digits().test
-    for one in (page, Pixels(**page.url)):
-        levels = one.canvases()["pixels_canvas"]["levels"]
+    for opened in (page, Pixels(**page.url)):
+        levels = opened.canvases()["pixels_canvas"]["levels"]
         assert levels == test.levels[test.classes == 6][1].tolist()
 
 

@@ -89,8 +89,8 @@ def findings(page: WhyCausal) -> list[str]:
 def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=6, why_token=99).step(5)
     loss, head, later = findings(page)
-    for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
-        assert nats(outcome(pair, one).loss) in loss
+    for combination in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
+        assert nats(outcome(pair, combination).loss) in loss
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head

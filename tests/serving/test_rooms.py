@@ -176,10 +176,10 @@ def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
             opened.append(server.open())
 
     threads = [Thread(target=open_one, args=(server,)) for server in both]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     monkeypatch.undo()
     assert set(both[0].hashes.all("rooms")) == {key.id for key in opened}
     assert len(opened) in ({0, 1} if limit == 1 else {2 - bool(unused), 2})  # fewer: each found the other

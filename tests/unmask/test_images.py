@@ -131,10 +131,10 @@ def test_tiles_are_layers_that_do_not_overlap(folders: dict) -> None:
     assert [len(one.boxes) for one in layers] == [16, 4]  # four tiles, and the whole image once more
     every = dict(zip(run.on_image(0, 0).view.names, run.on_image(0, 0).view.weights[0].T, strict=True))
     assert [name for one in layers for name in one.names] != list(every)  # row by row, not tile by tile
-    for one in layers:
-        np.testing.assert_array_equal(one.weights[0].T, [every[name] for name in one.names])
-        assert [box[:2] for box in one.boxes] == sorted((box[:2] for box in one.boxes), key=lambda at: at[::-1])
-        assert sum((box[2] - box[0]) * (box[3] - box[1]) for box in one.boxes) == pytest.approx(120 * 80)
+    for layer in layers:
+        np.testing.assert_array_equal(layer.weights[0].T, [every[name] for name in layer.names])
+        assert [box[:2] for box in layer.boxes] == sorted((box[:2] for box in layer.boxes), key=lambda at: at[::-1])
+        assert sum((box[2] - box[0]) * (box[3] - box[1]) for box in layer.boxes) == pytest.approx(120 * 80)
 
 
 def test_where_no_mapping_is_known_it_is_said(folders: dict) -> None:

@@ -298,12 +298,12 @@ def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) 
         table = one.to_dataframe()
         assert not table.columns.str.startswith("axis").any()
         assert len(table) == one.numpy().size
-    for one in shown:
-        page = one._repr_html_()
-        assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{one!r}: not one frame"
+    for view in shown:
+        page = view._repr_html_()
+        assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{view!r}: not one frame"
         assert "<script>alert" not in page
         assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg|http://127.0.0.1:8501", "", page)
-        assert "\n" not in repr(one)
+        assert "\n" not in repr(view)
     assert repr(run) == "story, 23 tokens, causal mask"
     assert repr(lifted) == "story, 23 tokens, no mask"
 

@@ -178,9 +178,9 @@ def test_the_deciles_are_tenths_of_the_sample_the_strongest_first(tiny: Model) -
     assert deciles[-1].low == np.nanmin(values)
     for stronger, weaker in pairwise(deciles):
         assert stronger.low >= weaker.high
-    for one in deciles:
-        assert len(one.examples) == 2
-        assert all(one.low <= example.value <= one.high for example in one.examples)
+    for decile in deciles:
+        assert len(decile.examples) == 2
+        assert all(decile.low <= example.value <= decile.high for example in decile.examples)
 
 
 def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
@@ -189,14 +189,14 @@ def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
     texts = [text for unit in units_of_sample() for text in unit.texts]
     for layer, head in ((0, 1), (1, 2)):
         (strongest, *_) = found.deciles("previous", layer, head)
-        for one in strongest.examples:
-            batch = tiny.encode([one.text])
-            assert batch.pieces[0][: len(one.pieces)] == one.pieces
-            weights = tiny.run(batch).weights(layer, head)[one.query]
-            assert float(weights[one.query - 1]) == pytest.approx(one.value, abs=1e-5)
-            top = weights.topk(min(TOP_KEYS, one.query + 1))
-            assert [weight for _, weight in one.keys] == pytest.approx(top.values.tolist(), abs=1e-5)
-            assert one.text in texts[one.number]
+        for example in strongest.examples:
+            batch = tiny.encode([example.text])
+            assert batch.pieces[0][: len(example.pieces)] == example.pieces
+            weights = tiny.run(batch).weights(layer, head)[example.query]
+            assert float(weights[example.query - 1]) == pytest.approx(example.value, abs=1e-5)
+            top = weights.topk(min(TOP_KEYS, example.query + 1))
+            assert [weight for _, weight in example.keys] == pytest.approx(top.values.tolist(), abs=1e-5)
+            assert example.text in texts[example.number]
 
 
 def test_a_measure_that_counts_nowhere_is_nan_and_names_nothing(tiny: Model) -> None:

@@ -35,8 +35,8 @@ def test_a_shape_is_drawn_within_its_box_alone() -> None:
     (picture,), (empty,) = render([SCENE]), render([Scene((), "grey")])
     changed = np.argwhere((picture != empty).any(-1))
     wanted = np.zeros((48, 48), bool)
-    for one in SCENE.shapes:
-        left, top, right, bottom = map(int, one.box)
+    for shape in SCENE.shapes:
+        left, top, right, bottom = map(int, shape.box)
         wanted[top:bottom, left:right] = True
     assert wanted[tuple(changed.T)].all()
     assert (picture[26:34, 6:14] == (214, 40, 40)).all()

@@ -235,8 +235,8 @@ class TestCode:
         assert len(mask_code.code(FLEX, context, MaskSpec(documents="."))) < 2_000
 
     def test_no_line_is_long(self, cases: list[Case]) -> None:
-        for one in cases:
-            longest = max((line for line in one.source.splitlines() if not line.startswith("# document:")), key=len)
+        for case in cases:
+            longest = max((line for line in case.source.splitlines() if not line.startswith("# document:")), key=len)
             assert len(longest) <= mask_code.LINE, longest
 
     def test_refuses_what_it_cannot_write(self) -> None:

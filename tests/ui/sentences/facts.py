@@ -86,8 +86,8 @@ class Facts:
 
     def _losses(self, logs: np.ndarray) -> np.ndarray:
         losses = np.full(len(self.ids), np.nan)
-        for one in self.real[1:]:
-            losses[one] = -logs[one - 1, self.ids[one]]
+        for position in self.real[1:]:
+            losses[position] = -logs[position - 1, self.ids[position]]
         return losses
 
     @cached_property

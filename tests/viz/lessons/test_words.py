@@ -45,8 +45,8 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_lessons_point_at_nothing_that_phones_and_courses_do_not_have(language: str) -> None:
-    for one in shelf(FOLDER, language):
-        for step in one.lesson.steps:
+    for shelved in shelf(FOLDER, language):
+        for step in shelved.lesson.steps:
             text = step.prose + step.notice
             assert not re.search(
                 "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", text

@@ -28,10 +28,10 @@ APART = {  # by side, positions and mask, as for a causal model with learned pos
 }  # fmt: skip
 
 
-def all_ways(apart: dict[tuple[str, str], tuple[float, float, float]] = APART) -> list[Way]:
+def all_ways(by_way: dict[tuple[str, str], tuple[float, float, float]] = APART) -> list[Way]:
     return [
         Way(side, mask, positions, difference, 1 if difference > 1e-3 else 0, difference <= 1e-3)
-        for (side, positions), differences in apart.items()
+        for (side, positions), differences in by_way.items()
         for mask, difference in zip(("off", "keys", "both"), differences, strict=True)
     ]
 
@@ -153,8 +153,8 @@ class TestWords:
     def test_masked_queries_are_said_to_change_nothing_only_where_they_do(self) -> None:
         """A convolution beside the attention, as in ConvBERT, reads padding whatever the masks are."""
         differ = APART | {("right", "counted"): (14.0, 8.0, 8.73)}
-        for apart, alike in ((APART, True), (differ, False)):
-            text = dict(words.reasons(all_ways(apart), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]
+        for by_way, alike in ((APART, True), (differ, False)):
+            text = dict(words.reasons(all_ways(by_way), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]
             assert ("nothing that padding attends to reaches a sentence" in text) == alike
             assert text.endswith("columns are equal." if alike else "differ by at most 0.73.")
 
