@@ -18,7 +18,7 @@ from pypdf import PdfReader
 from model.attribution.parts import ScoreSplit, ValueWeightedAttention
 from model.heads.survey import thumbnail_size
 from model.heads.view import HeadView, cropped
-from tests.viz.heads.test_atlas import INDUCTION, made
+from tests.viz.heads.test_atlas import INDUCTION, atlas_of
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.fonts import drawable
@@ -318,7 +318,7 @@ def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_fir
 
 
 def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_colour() -> None:
-    sheet = atlas_picture(PAPER, made(induction=INDUCTION), "induction", "previous", (1, 0))
+    sheet = atlas_picture(PAPER, atlas_of(induction=INDUCTION), "induction", "previous", (1, 0))
     panel, key = sheet.figure.axes
     (points,) = panel.collections
     across = np.array(INDUCTION).ravel()
@@ -329,7 +329,7 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     across_even, up_even = panel.lines  # lines of an even head
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
-    atlas = made()
+    atlas = atlas_of()
     assert any("uniform attention" in text for text in atlas_caption(atlas, "induction", "entropy"))
     uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
     assert atlas_caption(uneven, "entropy", "peak") == [
