@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 
-def assert_near(found: Tensor, expected: Tensor, most: float, what: str = "") -> None:
+def assert_near(found: Tensor, expected: Tensor, tolerance: float, what: str = "") -> None:
     """Assert that the shapes are equal, the tensors not empty, no element differs by more than `most`, or by NaN."""
     assert found.shape == expected.shape, f"{what}: shape {list(found.shape)}, expected {list(expected.shape)}"
     assert found.numel() > 0, f"{what}: nothing to compare"
     difference = largest_difference(found, expected)
-    assert difference <= most, f"{what}: the largest difference is {difference:.3g}, allowed {most:.3g}"
+    assert difference <= tolerance, f"{what}: the largest difference is {difference:.3g}, allowed {tolerance:.3g}"
 
 
 def largest_difference(found: Tensor, expected: Tensor) -> float:

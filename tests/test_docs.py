@@ -46,8 +46,8 @@ def anchors(page: Path) -> set[str]:
 def test_the_table_of_lessons_has_their_minutes_and_questions() -> None:
     rows = re.findall(r"^\| \d+ \|.*\| (\d+) \| (\d+) \|$", (ROOT / "docs/lessons.md").read_text("utf-8"), re.MULTILINE)
     lessons = [one.lesson for one in shelf(FOLDER, "en") if one.lesson]
-    told = [(one.minutes, sum(step.ask is not None for step in one.steps)) for one in lessons]
-    assert [tuple(map(int, row)) for row in rows] == told
+    expected = [(one.minutes, sum(step.ask is not None for step in one.steps)) for one in lessons]
+    assert [tuple(map(int, row)) for row in rows] == expected
 
 
 def test_every_call_on_the_run_of_the_documentation_works() -> None:

@@ -127,8 +127,8 @@ def test_a_page_s_folder_imports_no_other_page_s() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """This includes imports inside functions, whose cycles would appear only when they run."""
     graph: dict[str, set[str]] = {}
-    for one in imports():
-        graph.setdefault(one.importer, set()).add(one.imported)
+    for statement in imports():
+        graph.setdefault(statement.importer, set()).add(statement.imported)
     assert circle(graph) == []
 
 
@@ -146,13 +146,13 @@ def test_a_layer_has_few_modules_beside_its_folders(folder: str) -> None:
 
 def test_no_two_classes_have_one_name() -> None:
     """This includes classes inside functions and other classes."""
-    places: dict[str, list[str]] = {}
+    files_of: dict[str, list[str]] = {}
     for file in modules().values():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(file.relative_to(ROOT).as_posix())
-    assert len(places) > 200
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+                files_of.setdefault(node.name, []).append(file.relative_to(ROOT).as_posix())
+    assert len(files_of) > 200
+    assert not {name: found for name, found in files_of.items() if len(found) > 1}
 
 
 @pytest.mark.parametrize(("pattern", "home"), PRIVATE.items())

@@ -96,7 +96,7 @@ def test_a_translation_has_the_places_of_its_sentence(name: str) -> None:
         for message in catalogue(name)
         if message.id
         for translated in _several(message.string)
-        if places(translated) != set().union(*map(places, _several(message.id)))
+        if fields(translated) != set().union(*map(fields, _several(message.id)))
     ]
     assert not wrong
 
@@ -106,10 +106,10 @@ def test_the_sentences_for_one_and_for_several_have_the_same_places(name: str) -
     """A language without a plural says both with one translation."""
     several = [message.id for message in catalogue(name) if not isinstance(message.id, str)]
     assert several
-    assert not [(one, many) for one, many in several if places(one) | {"count:"} != places(many) | {"count:"}]
+    assert not [(one, many) for one, many in several if fields(one) | {"count:"} != fields(many) | {"count:"}]
 
 
-def places(sentence: str) -> set[str]:
+def fields(sentence: str) -> set[str]:
     return {f"{name}:{form}" for _, name, form, _ in Formatter().parse(sentence) if name is not None}
 
 
@@ -134,25 +134,25 @@ def unmarked(source: str) -> Iterator[tuple[int, str]]:
     set_up are keys.
     """
     tree, lines = ast.parse(source), source.splitlines()
-    apart: set[ast.AST] = set()
+    skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr):
-                apart.add(first.value)
+                skipped.add(first.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KEYWORDS:
-            apart.update(one for argument in node.args[:2] for one in ast.walk(argument))
+            skipped.update(one for argument in node.args[:2] for one in ast.walk(argument))
         elif isinstance(node, ast.Assert | ast.AnnAssign) and (node.msg if isinstance(node, ast.Assert) else None):
-            apart.update(ast.walk(node.msg))
+            skipped.update(ast.walk(node.msg))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "page.set_up":  # a key of ui.page.PAGES
-            apart.update(node.args)
+            skipped.update(node.args)
         elif isinstance(node, ast.Subscript):  # Literal["…"], a key
-            apart.update(ast.walk(node.slice))
+            skipped.update(ast.walk(node.slice))
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in apart:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in skipped:
             continue
-        said = any("# not shown" in line for line in lines[node.lineno - 1 : node.end_lineno])
-        if WORDS.search(node.value) and not CODE.search(node.value) and not said:
+        exempt = any("# not shown" in line for line in lines[node.lineno - 1 : node.end_lineno])
+        if WORDS.search(node.value) and not CODE.search(node.value) and not exempt:
             yield node.lineno, node.value
 
 

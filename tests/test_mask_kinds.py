@@ -79,5 +79,5 @@ def test_the_two_tables_have_the_same_kinds() -> None:
         assert (STYLES[name].lines is not None) == (not kind.opens and not kind.joins)
         assert bool(STYLES[name].lifted) == kind.sized
         with spoken("zh"):
-            said = [kind.phrase, STYLES[name].name, STYLES[name].label, STYLES[name].help]
-            assert not [words for words in said if say(words) == words]
+            texts = [kind.phrase, STYLES[name].name, STYLES[name].label, STYLES[name].help]
+            assert not [words for words in texts if say(words) == words]

@@ -126,11 +126,11 @@ def test_unmask_alone_serves_the_app(installed: Path, tmp_path: Path) -> None:
     environment |= {"STREAMLIT_SERVER_PORT": str(port), "STREAMLIT_SERVER_HEADLESS": "true"}
     server = subprocess.Popen([sys.executable, "-m", "unmask"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
     try:
-        said = ""
-        while str(port) not in said:  # its address, printed once it is served
+        output = ""
+        while str(port) not in output:  # its address, printed once it is served
             line = server.stdout.readline().decode()  # type: ignore[union-attr]
-            assert line, f"it ended: {said}"
-            said += line
+            assert line, f"it ended: {output}"
+            output += line
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=60) as answer:
             assert answer.read() == b"ok"
     finally:

@@ -44,7 +44,7 @@ def by_steps(*sizes: int) -> Run:
             given = encoded | {name: ids[:, done : done + size], "past_key_values": cache, "use_cache": True}
             step = network(**given)
             found, cache, done = [*found, step.logits], step.past_key_values, done + size
-        return apart(torch.cat(found, 1), logits(network, ids)[:, :done])
+        return difference(torch.cat(found, 1), logits(network, ids)[:, :done])
 
     return run
 
@@ -55,17 +55,16 @@ def reordered(network: Any, ids: Tensor) -> float:
     cache = network(input_ids=both[:, :FIRST], use_cache=True).past_key_values
     cache.reorder_cache(torch.tensor([1, 0]))
     rest = network(input_ids=both.flip(0)[:, FIRST:], past_key_values=cache, use_cache=True).logits
-    return apart(rest, logits(network, both.flip(0))[:, FIRST:])
+    return difference(rest, logits(network, both.flip(0))[:, FIRST:])
 
 
-def padded(side: str, *, places: bool = True) -> Run:
-    """Return a Run that compares the text's beginning with pads, under an attention mask, with the same without pads.
-    places: whether to pass position_ids, for pads on the left and a model that takes them."""
+def padded(side: str) -> Run:
+    """Return a Run that compares the text, with pads under an attention mask, with the same text without pads."""
 
     def run(network: Any, ids: Tensor) -> float:
-        given, keep, real, more = pads(network, ids, side, 0, places)
+        given, keep, real, more = pads(network, ids, side, 0)
         found = logits(network, given, attention_mask=keep, **more)[:, real]
-        return apart(found, logits(network, ids[:, : T - PADS]))
+        return difference(found, logits(network, ids[:, : T - PADS]))
 
     return run
 
@@ -76,54 +75,55 @@ def filled(side: str) -> Run:
     def run(network: Any, ids: Tensor) -> float:
         rows = []
         for fill in (0, 77):
-            given, keep, real, more = pads(network, ids, side, fill, True)
+            given, keep, real, more = pads(network, ids, side, fill)
             rows.append(logits(network, given, attention_mask=keep, **more)[:, real])
-        return apart(*rows)
+        return difference(*rows)
 
     return run
 
 
-def pads(network: Any, ids: Tensor, side: str, fill: int, places: bool) -> tuple[Tensor, Tensor, slice, dict[str, Any]]:
+def pads(network: Any, ids: Tensor, side: str, fill: int) -> tuple[Tensor, Tensor, slice, dict[str, Any]]:
+    """Return ids, attention mask, the slice of real tokens, and position_ids for a model that takes them."""
     real = slice(PADS, None) if side == "left" else slice(0, T - PADS)
     given, keep = torch.full_like(ids, fill), torch.zeros_like(ids)
     given[:, real], keep[:, real] = ids[:, : T - PADS], 1
-    told = places and side == "left" and "position_ids" in network.forward.__code__.co_varnames
-    return given, keep, real, {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)} if told else {}
+    takes_positions = side == "left" and "position_ids" in network.forward.__code__.co_varnames
+    return given, keep, real, {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)} if takes_positions else {}
 
 
 def steps_after_pads(network: Any, ids: Tensor) -> float:
     """Run a prompt padded on the left, then token by token with a growing mask; compare with the text alone."""
-    given, keep, _, _ = pads(network, ids, "left", 0, True)
+    given, keep, _, _ = pads(network, ids, "left", 0)
     keep = torch.cat([torch.zeros(1, PADS // 2), torch.ones(1, T - PADS // 2)], 1).long()
     given = torch.cat([torch.zeros_like(ids[:, : PADS // 2]), ids[:, : T - PADS // 2]], 1)
-    told = "position_ids" in network.forward.__code__.co_varnames
+    takes_positions = "position_ids" in network.forward.__code__.co_varnames
     found, cache, done = [], None, 0
     for size in (FIRST + PADS // 2, *[1] * (T - PADS // 2 - FIRST)):
         part = slice(done, done + size)
-        more = {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)[:, part]} if told else {}
+        more = {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)[:, part]} if takes_positions else {}
         more |= {"attention_mask": keep[:, : done + size], "past_key_values": cache, "use_cache": True}
         step = network(input_ids=given[:, part], **more)
         found, cache, done = [*found, step.logits], step.past_key_values, done + size
-    return apart(torch.cat(found, 1)[:, PADS // 2 :], logits(network, ids[:, : T - PADS // 2]))
+    return difference(torch.cat(found, 1)[:, PADS // 2 :], logits(network, ids[:, : T - PADS // 2]))
 
 
 def packed(network: Any, ids: Tensor) -> float:
     """Run two documents in one row, separated by positions that restart; compare with each alone."""
-    places = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
+    positions = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
     alone = torch.cat([logits(network, ids[:, :FIRST]), logits(network, ids[:, FIRST:])], 1)
-    return apart(logits(network, ids, position_ids=places), alone)
+    return difference(logits(network, ids, position_ids=positions), alone)
 
 
 def packed_by_mask(network: Any, ids: Tensor) -> float:
     """Run two documents separated by a mask [1,1,T,T] added to the scores; change the first, compare the second."""
     open_ = torch.block_diag(torch.ones(FIRST, FIRST), torch.ones(T - FIRST, T - FIRST))
-    least = torch.finfo(network.dtype).min
-    mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, least)[None, None]
-    places = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
+    lowest = torch.finfo(network.dtype).min
+    mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, lowest)[None, None]
+    positions = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
     other = ids.clone()
     other[:, FIRST - 1] = 77
-    rows = [logits(network, one, attention_mask=mask, position_ids=places) for one in (ids, other)]
-    return apart(*(one[:, FIRST:] for one in rows))
+    rows = [logits(network, one, attention_mask=mask, position_ids=positions) for one in (ids, other)]
+    return difference(*(one[:, FIRST:] for one in rows))
 
 
 def ahead(network: Any, ids: Tensor) -> float:
@@ -139,7 +139,7 @@ def window(network: Any, ids: Tensor) -> float:
     other = ids.clone()
     other[:, 0] = 77
     far = (network.config.sliding_window - 1) * network.config.num_hidden_layers + 1
-    return apart(logits(network, ids)[:, far:], logits(network, other)[:, far:])
+    return difference(logits(network, ids)[:, far:], logits(network, other)[:, far:])
 
 
 def first_layer(network: Any, ids: Tensor) -> float:
@@ -149,7 +149,7 @@ def first_layer(network: Any, ids: Tensor) -> float:
     for first in (int(ids[0, 0]), 77):
         logits(network, torch.cat([torch.tensor([[first]]), ids[:, 1:]], 1))
     handle.remove()
-    return apart(*((one[0] if isinstance(one, tuple) else one)[:, -1] for one in outputs))
+    return difference(*((one[0] if isinstance(one, tuple) else one)[:, -1] for one in outputs))
 
 
 def in_training(network: Any, ids: Tensor) -> float:
@@ -161,24 +161,24 @@ def in_training(network: Any, ids: Tensor) -> float:
             part.p = 0.0
         for name in [one for one in vars(part) if "dropout" in one or "jitter" in one]:
             setattr(part, name, 0.0 if isinstance(getattr(part, name), float) else getattr(part, name))
-    return apart(logits(network, ids), expected)
+    return difference(logits(network, ids), expected)
 
 
 def derivative(network: Any, ids: Tensor) -> float:
     """Return the relative error of the gradient of one embedding weight, by a central difference in float64."""
     network = network.double()
-    weight, place = network.get_input_embeddings().weight, (int(ids[0, 3]), 1)
+    weight, entry = network.get_input_embeddings().weight, (int(ids[0, 3]), 1)
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(logits(network, ids).square().sum(), weight)
     found = []
     for step in (1e-4, -2e-4, 1e-4):
-        weight.data[place] += step
+        weight.data[entry] += step
         found.append(float(logits(network, ids).square().sum()))
     slope = (found[0] - found[1]) / 2e-4
-    return abs(slope - float(gradient[place])) / abs(slope)
+    return abs(slope - float(gradient[entry])) / abs(slope)
 
 
-def apart(one: Tensor, other: Tensor) -> float:
+def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
 

@@ -39,8 +39,8 @@ def beside_bertviz() -> list[Ratio]:
     missing = [name for name in ASKED_FOR.values() if not (SCRIPTS / name).is_file()]
     if missing:
         raise RuntimeError(f"expected {', '.join(missing)} in {SCRIPTS}: `make bench` puts them there")
-    with tempfile.TemporaryDirectory() as place, chromium() as browser:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path, chromium() as browser:
+        folder = Path(path)
         theirs, tokenizer = _model(folder / "gpt2")
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.set_default_timeout(PATIENCE)
@@ -65,10 +65,10 @@ def _model(folder: Path) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
     config._attn_implementation = "eager"  # the only implementation that returns attention weights
     theirs = GPT2LMHeadModel(config).eval()
     theirs.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.save(str(folder / "tokenizer.json"))
-    return theirs, PreTrainedTokenizerFast(tokenizer_object=words)
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return theirs, PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def _typed(page: Page, text: str) -> float:

@@ -21,8 +21,8 @@ def beside_trainings() -> list[Ratio]:
 
     def page() -> float:
         began = time.perf_counter()
-        for one in twins.COMBINATIONS:
-            twins.copy_scores(pair.run(batch, one))
+        for combination in twins.COMBINATIONS:
+            twins.copy_scores(pair.run(batch, combination))
         return time.perf_counter() - began
 
     alone = median(page() for _ in range(RUNS))
@@ -30,9 +30,9 @@ def beside_trainings() -> list[Ratio]:
     try:
         while any(training.watch().step == 0 for training in trainings):
             time.sleep(0.1)
-        beside = median(page() for _ in range(RUNS))
+        loaded = median(page() for _ in range(RUNS))
     finally:
         for training in trainings:
             training.stop()
-    detail = f"{1000 * beside:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {RUNS}"
-    return [Ratio(f"the twins' runs beside {len(trainings)} trainings ÷ alone", beside / alone, BAR, detail)]
+    detail = f"{1000 * loaded:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {RUNS}"
+    return [Ratio(f"the twins' runs beside {len(trainings)} trainings ÷ alone", loaded / alone, BAR, detail)]

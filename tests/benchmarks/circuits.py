@@ -31,8 +31,8 @@ def circuits() -> list[Ratio]:
 
 def _with_tokens(model: DecoderModel) -> DecoderModel:
     """Return the network with a tokenizer that has a token for each id, since circuits name tokens."""
-    words = Tokenizer(models.WordLevel({str(number): number for number in range(CONFIG.vocabulary)}, "0"))
-    return DecoderModel("random", model.network, BatchTokenizer(words, CONFIG.context, pad=0))
+    tokenizer = Tokenizer(models.WordLevel({str(number): number for number in range(CONFIG.vocabulary)}, "0"))
+    return DecoderModel("random", model.network, BatchTokenizer(tokenizer, CONFIG.context, pad=0))
 
 
 def _weights_alone(model: DecoderModel) -> list[Ratio]:

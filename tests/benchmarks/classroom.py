@@ -38,14 +38,14 @@ STEPS = 5  # of the teacher's lesson
 
 
 @dataclass
-class Heard:
-    """The measurements. steps: seconds until each phone had each step. alone, beside: seconds of the users' actions
+class ClassRun:
+    """The measurements. steps: seconds until each phone had each step. alone, with_class: seconds of the users' actions
     without and with the class. answers: number accepted. processor: cores that the server used in each part, by
     whether the class was connected."""
 
     steps: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
-    beside: list[float] = field(default_factory=list)
+    with_class: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     answers: int = 0
     processor: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
@@ -53,36 +53,36 @@ class Heard:
 
 
 def two_hundred_phones(minutes: float | None, workers: int) -> list[Ratio]:
-    heard = asyncio.run(_measure(60 * (minutes or 10), workers))
+    run = asyncio.run(_measure(60 * (minutes or 10), workers))
     what = f"{PHONES} phones in a room, {READERS} readers elsewhere, {minutes or 10:g} minutes, {workers} workers"
-    steps = f"{len(heard.steps)} steps on phones, median {median(heard.steps):.2f} s, {heard.answers} answers"
-    cores = f"{fmean(heard.processor[True]):.2f} and {fmean(heard.processor[False]):.2f} cores used by the server"
-    actions = f"{1000 * fmean(heard.beside):.0f} ms ÷ {1000 * fmean(heard.alone):.0f} ms, means of {len(heard.beside)} and {len(heard.alone)} actions; p95 {p95(heard.beside):.2f} s and {p95(heard.alone):.2f} s; {cores}"  # noqa: E501
+    steps = f"{len(run.steps)} steps on phones, median {median(run.steps):.2f} s, {run.answers} answers"
+    cores = f"{fmean(run.processor[True]):.2f} and {fmean(run.processor[False]):.2f} cores used by the server"
+    actions = f"{1000 * fmean(run.with_class):.0f} ms ÷ {1000 * fmean(run.alone):.0f} ms, means of {len(run.with_class)} and {len(run.alone)} actions; p95 {p95(run.with_class):.2f} s and {p95(run.alone):.2f} s; {cores}"  # noqa: E501
     return [
-        Ratio(f"{what}: p95 of a step, s", p95(heard.steps), STEP_BAR, steps),
-        Ratio(f"{what}: a reader's action ÷ alone", fmean(heard.beside) / fmean(heard.alone), BESIDE_BAR, actions),
-        Ratio(f"{what}: errors", len(heard.errors), 0, "; ".join(sorted(set(heard.errors))) or "none"),
+        Ratio(f"{what}: p95 of a step, s", p95(run.steps), STEP_BAR, steps),
+        Ratio(f"{what}: a reader's action ÷ alone", fmean(run.with_class) / fmean(run.alone), BESIDE_BAR, actions),
+        Ratio(f"{what}: errors", len(run.errors), 0, "; ".join(sorted(set(run.errors))) or "none"),
     ]  # fmt: skip
 
 
-async def _measure(seconds: float, workers: int) -> Heard:
-    heard = Heard()
+async def _measure(seconds: float, workers: int) -> ClassRun:
+    run = ClassRun()
     with served(workers) as server:
         end = monotonic() + COMING + seconds
-        readers = [asyncio.ensure_future(_read(server, number, heard, end)) for number in range(READERS)]
+        readers = [asyncio.ensure_future(_read(server, number, run, end)) for number in range(READERS)]
         await asyncio.sleep(COMING)
         while monotonic() < end - PART:
             for together in (False, True):
-                heard.together = together
+                run.together = together
                 began, used, over = monotonic(), server.seconds_of_processor(), min(monotonic() + PART, end)
-                await (_lesson(server, heard, over) if together else asyncio.sleep(PART))
-                heard.processor[together].append((server.seconds_of_processor() - used) / (monotonic() - began))
-            heard.together = False
+                await (_lesson(server, run, over) if together else asyncio.sleep(PART))
+                run.processor[together].append((server.seconds_of_processor() - used) / (monotonic() - began))
+            run.together = False
         await asyncio.gather(*readers)
-    return heard
+    return run
 
 
-async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
+async def _read(server: Server, number: int, run: ClassRun, end: float) -> None:
     """Run one user on Explore, who acts as in crowd.py."""
     chance = random.Random(number)
     await asyncio.sleep(COMING * chance.random())
@@ -91,23 +91,23 @@ async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
             await reader.open()
             while monotonic() < end:
                 await asyncio.sleep(THINKING * chance.uniform(0.5, 1.5))
-                together = heard.together
+                together = run.together
                 took = await (reader.flip() if chance.randrange(TEXT_EVERY) else reader.type(_text(chance)))
-                if together == heard.together:
-                    (heard.beside if together else heard.alone).append(took)
+                if together == run.together:
+                    (run.with_class if together else run.alone).append(took)
     except Exception as error:  # noqa: BLE001 - counted as an error of the user
-        heard.errors.append(f"reader: {type(error).__name__}: {error}"[:300])
+        run.errors.append(f"reader: {type(error).__name__}: {error}"[:300])
 
 
-async def _lesson(server: Server, heard: Heard, end: float) -> None:
+async def _lesson(server: Server, run: ClassRun, end: float) -> None:
     """Open a room as the teacher and show each step's answer and then the next step, while phones follow."""
     try:
-        await _taught(server, heard, end)
+        await _taught(server, run, end)
     except Exception as error:  # noqa: BLE001 - counted as an error of the teacher
-        heard.errors.append(f"teacher: {type(error).__name__}: {error}"[:300])
+        run.errors.append(f"teacher: {type(error).__name__}: {error}"[:300])
 
 
-async def _taught(server: Server, heard: Heard, end: float) -> None:
+async def _taught(server: Server, run: ClassRun, end: float) -> None:
     async with visiting(server.address, TEACHER, "") as teacher:
         await teacher.open()
         await teacher.press("teach")
@@ -127,12 +127,12 @@ async def _taught(server: Server, heard: Heard, end: float) -> None:
             await teacher.press(key)
         await _wait(teacher, LATE)
         phones.stdin.close()
-        told = json.loads(await phones.stdout.read())
-    heard.answers += told["answers"]
-    heard.errors += told["errors"]
-    for _, *steps in told["steps"]:  # the first is the step shown when the phone joined
-        heard.steps += [step - click for step, click in zip(steps, clicks, strict=False)]
-        heard.errors += ["a step has not come"] * abs(len(clicks) - len(steps))
+        measured = json.loads(await phones.stdout.read())
+    run.answers += measured["answers"]
+    run.errors += measured["errors"]
+    for _, *steps in measured["steps"]:  # the first is the step shown when the phone joined
+        run.steps += [step - click for step, click in zip(steps, clicks, strict=False)]
+        run.errors += ["a step has not come"] * abs(len(clicks) - len(steps))
 
 
 async def _wait(teacher: Reader, seconds: float) -> None:
@@ -146,16 +146,16 @@ async def _wait(teacher: Reader, seconds: float) -> None:
 async def _follow(address: str, room: str) -> None:
     """Run the phones, in a process of low priority: it gets the processor time that the server and users leave."""
     os.nice(10)
-    heard = Heard()
-    phones = [Phone(address, room, number, heard) for number in range(PHONES)]
+    run = ClassRun()
+    phones = [Phone(address, room, number, run) for number in range(PHONES)]
     following = [asyncio.ensure_future(phone.follow()) for phone in phones]
-    while not all(phone.steps for phone in phones) and not heard.errors:
+    while not all(phone.steps for phone in phones) and not run.errors:
         await asyncio.sleep(0.1)
     print("all are there", flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    for one in following:
-        one.cancel()
-    print(json.dumps({"steps": [phone.steps for phone in phones], "answers": heard.answers, "errors": heard.errors}))
+    for task in following:
+        task.cancel()
+    print(json.dumps({"steps": [phone.steps for phone in phones], "answers": run.answers, "errors": run.errors}))
 
 
 class Phone:
@@ -163,8 +163,8 @@ class Phone:
 
     parsed: dict[str, dict] = {}  # noqa: RUF012 - by tag: one phone reads for all, for they share the machine with the server
 
-    def __init__(self, address: str, room: str, number: int, heard: Heard) -> None:
-        self._host, self._room, self._heard = urlsplit(address), room, heard
+    def __init__(self, address: str, room: str, number: int, run: ClassRun) -> None:
+        self._host, self._room, self._run = urlsplit(address), room, run
         self._chance, self._name = random.Random(number), secrets.token_hex(16)
         self.tag, self.steps = "", list[float]()
 
@@ -189,7 +189,7 @@ class Phone:
                     elif status not in (204, 304):
                         raise RuntimeError(f"phone: {status}")
         except Exception as error:  # noqa: BLE001 - counted as an error of the phone
-            self._heard.errors.append(f"phone: {type(error).__name__}: {error}"[:300])
+            self._run.errors.append(f"phone: {type(error).__name__}: {error}"[:300])
 
     async def _answer(self, step: str) -> None:
         """Answer after a while, over a connection of its own, as browsers do while another request waits."""
@@ -200,9 +200,9 @@ class Phone:
             async with self._line() as line:
                 status, _, _ = await _ask(line, f"POST {self._room}/answer", "", body)
             if status == 200:
-                self._heard.answers += 1
+                self._run.answers += 1
             else:
-                self._heard.errors.append(f"answer: {status}")
+                self._run.errors.append(f"answer: {status}")
 
         self._answering = asyncio.ensure_future(later())
 

@@ -44,7 +44,7 @@ PAGES = (
 
 
 @dataclass
-class Told:
+class CrowdRun:
     """Results of all users: seconds of each flip and each new text, error messages, (seconds since the start, MB).
 
     processor: the CPU seconds of the server and its workers.
@@ -84,26 +84,26 @@ class Server:
 
 def class_of_sixty(minutes: float | None, workers: int) -> list[Ratio]:
     """Measure sixty users on Explore."""
-    told = asyncio.run(_crowd(60, 60 * (minutes or 10), workers, pages=(EXPLORE,), stay=float("inf")))
+    run = asyncio.run(_crowd(60, 60 * (minutes or 10), workers, pages=(EXPLORE,), stay=float("inf")))
     what = f"60 readers, {minutes or 10:g} minutes, {workers} workers"
     return [
-        Ratio(f"{what}: p95 of a flip or a new text, s", p95(told.actions), P95_BAR, _words(told)),
-        Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
+        Ratio(f"{what}: p95 of a flip or a new text, s", p95(run.actions), P95_BAR, _actions_detail(run)),
+        Ratio(f"{what}: errors", len(run.errors), 0, "; ".join(sorted(set(run.errors))) or "none"),
     ]
 
 
 def hour_of_thirty(minutes: float | None, workers: int) -> list[Ratio]:
     """Measure thirty users on five pages."""
-    told = asyncio.run(_crowd(30, 60 * (minutes or 60), workers, pages=PAGES, stay=STAY))
+    run = asyncio.run(_crowd(30, 60 * (minutes or 60), workers, pages=PAGES, stay=STAY))
     what = f"30 readers, {minutes or 60:g} minutes, {workers} workers"
-    later = _by_minute([one for one in told.memory if one[0] > WARM_UP] or told.memory)
+    later = _by_minute([one for one in run.memory if one[0] > WARM_UP] or run.memory)
     middle = median(later)
     off = max(abs(one / middle - 1) for one in later)
     megabytes = f"{min(later):.0f} to {max(later):.0f} MB, median {middle:.0f}, by the minute; at first {later[0]:.0f}, at last {later[-1]:.0f}"  # noqa: E501
     return [
         Ratio(f"{what}: memory after the first ten off its median, %", 100 * off, FLAT_BAR, megabytes),
-        Ratio(f"{what}: p95 of a flip or a new text, s", p95(told.actions), P95_BAR, _words(told)),
-        Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
+        Ratio(f"{what}: p95 of a flip or a new text, s", p95(run.actions), P95_BAR, _actions_detail(run)),
+        Ratio(f"{what}: errors", len(run.errors), 0, "; ".join(sorted(set(run.errors))) or "none"),
     ]
 
 
@@ -124,17 +124,17 @@ def served(workers: int, **others: str) -> Iterator[Server]:
         yield Server(app, metrics)
 
 
-async def _crowd(readers: int, seconds: float, workers: int, *, pages: tuple[Switch, ...], stay: float) -> Told:
-    told = Told()
+async def _crowd(readers: int, seconds: float, workers: int, *, pages: tuple[Switch, ...], stay: float) -> CrowdRun:
+    run = CrowdRun()
     with served(workers) as server:
         end, used = monotonic() + seconds, server.seconds_of_processor()
-        async with _watched(server, told):
-            await asyncio.gather(*(_read(server, number, told, end, pages, stay) for number in range(readers)))
-        told.processor = server.seconds_of_processor() - used
-    return told
+        async with _watched(server, run):
+            await asyncio.gather(*(_read(server, number, run, end, pages, stay) for number in range(readers)))
+        run.processor = server.seconds_of_processor() - used
+    return run
 
 
-async def _read(server: Server, number: int, told: Told, end: float, pages: tuple[Switch, ...], stay: float) -> None:
+async def _read(server: Server, number: int, run: CrowdRun, end: float, pages: tuple[Switch, ...], stay: float) -> None:
     """Run one user, who comes back until the end."""
     chance = random.Random(number)
     await asyncio.sleep(COMING * chance.random())
@@ -146,11 +146,11 @@ async def _read(server: Server, number: int, told: Told, end: float, pages: tupl
                 while monotonic() < leaves:
                     await asyncio.sleep(THINKING * chance.uniform(0.5, 1.5))
                     if chance.randrange(TEXT_EVERY):
-                        told.flips.append(await reader.flip())
+                        run.flips.append(await reader.flip())
                     else:
-                        told.texts.append(await reader.type(_text(chance)))
+                        run.texts.append(await reader.type(_text(chance)))
         except Exception as error:  # noqa: BLE001 - counted as an error of the user
-            told.errors.append(f"{type(error).__name__}: {error}"[:300])
+            run.errors.append(f"{type(error).__name__}: {error}"[:300])
             await asyncio.sleep(THINKING)
 
 
@@ -173,15 +173,15 @@ async def _idle(readers: int, seconds: float, workers: int) -> list[Ratio]:
         began, used = monotonic(), server.seconds_of_processor()
         await asyncio.sleep(seconds)
         busy = (server.seconds_of_processor() - used) / (monotonic() - began)
-        memory, beside = await _flips(server)
+        memory, loaded = await _flips(server)
         over.set()
         await looking
     what = f"{readers} connected and idle"
     megabytes = f"{before:.0f} MB with one reader, {memory:.0f} MB with {readers}; {100 * busy:.1f}% of a core"
-    flips = f"{1000 * beside:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {IDLE_FLIPS}"
+    flips = f"{1000 * loaded:.0f} ms ÷ {1000 * alone:.0f} ms, medians of {IDLE_FLIPS}"
     return [
         Ratio(f"{what}: memory, MB", memory - before, IDLE_BAR, megabytes),
-        Ratio(f"{what}: one more reader's flip ÷ alone", beside / alone, BESIDE_BAR, flips),
+        Ratio(f"{what}: one more reader's flip ÷ alone", loaded / alone, BESIDE_BAR, flips),
     ]
 
 
@@ -197,14 +197,14 @@ async def _flips(server: Server) -> tuple[float, float]:
 
 
 @asynccontextmanager
-async def _watched(server: Server, told: Told) -> AsyncIterator[None]:
+async def _watched(server: Server, run: CrowdRun) -> AsyncIterator[None]:
     """Sample the server's memory until the end."""
     began = monotonic()
 
     async def look() -> None:
         while True:
             with suppress(OSError):
-                told.memory.append((monotonic() - began, await asyncio.to_thread(server.memory)))
+                run.memory.append((monotonic() - began, await asyncio.to_thread(server.memory)))
             await asyncio.sleep(SAMPLE)
 
     looking = asyncio.ensure_future(look())
@@ -221,12 +221,12 @@ def _by_minute(samples: list[tuple[float, float]]) -> list[float]:
     return [fmean(some) for some in minutes.values()]
 
 
-def _words(told: Told) -> str:
-    flips, texts = told.flips, told.texts
+def _actions_detail(run: CrowdRun) -> str:
+    flips, texts = run.flips, run.texts
     return (
         f"{len(flips)} flips, median {median(flips):.2f} s, p95 {p95(flips):.2f} s; "
         f"{len(texts)} new texts, {median(texts):.2f} s and {p95(texts):.2f} s; "
-        f"{1000 * told.processor / len(told.actions):.0f} ms of a core each"
+        f"{1000 * run.processor / len(run.actions):.0f} ms of a core each"
     )
 
 

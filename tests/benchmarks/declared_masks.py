@@ -38,13 +38,13 @@ def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
             if make is None:
                 continue
 
-            def kept(*given: object, make=make, kind=kind, **named: object) -> object:
+            def recorded(*given: object, make=make, kind=kind, **named: object) -> object:
                 found = make(*given, **named)
                 if isinstance(found, Tensor):
                     masks[kind] = (found if found.dtype == torch.bool else found == 0)[0, 0]
                 return found
 
-            stack.enter_context(patch.object(source, name, kept))
+            stack.enter_context(patch.object(source, name, recorded))
         network.set_attn_implementation("eager")
         network(input_ids=torch.randint(5, 40, (1, length)), use_cache=False)
     count = network.config.num_hidden_layers
@@ -55,10 +55,10 @@ def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
 
 def drawn(name: str, length: int) -> Tensor:
     """Return bool [T,T], the mask that AttentionMaskVisualizer draws for a saved model, taken before it is printed."""
-    kept: list[Tensor] = []
+    masks: list[Tensor] = []
 
     def keep(_words: object, mask: Tensor, **_more: object) -> str:
-        kept.append(mask[0, 0].bool())
+        masks.append(mask[0, 0].bool())
         return ""
 
     with tempfile.TemporaryDirectory() as where, ExitStack() as stack:
@@ -67,7 +67,7 @@ def drawn(name: str, length: int) -> Tensor:
         stack.enter_context(patch.object(attention_visualizer, "generate_attention_matrix_from_mask", keep))
         stack.enter_context(redirect_stdout(StringIO()))
         AttentionMaskVisualizer(folder)(" ".join(["a"] * (length - around)))
-    return kept[0]
+    return masks[0]
 
 
 def main() -> None:
@@ -79,13 +79,13 @@ def main() -> None:
         report = check(network)
         declared = declare(network.config, report.length).reach
         made = made_by(network, report.length)
-        apart = "none is made" if made is None else int((made != declared).sum())
+        differing = "none is made" if made is None else int((made != declared).sum())
         measured = "–" if report.mask is None else int((torch.tensor(report.mask.reaches) != declared).sum())
         layers = (drawn(name, report.length),) * network.config.num_hidden_layers
         shown = int((Declared(layers, "").reach != declared).sum())
-        same += apart == measured == shown == 0
-        if apart or measured or shown:
-            print(f"| {name} | {apart} | {shown} | {measured} |", flush=True)
+        same += differing == measured == shown == 0
+        if differing or measured or shown:
+            print(f"| {name} | {differing} | {shown} | {measured} |", flush=True)
     print(f"\n{same} of {len(DECODERS)} agree in every pair")
 
 

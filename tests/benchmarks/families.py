@@ -37,7 +37,7 @@ def main() -> None:
     print("| families | how many | logits, of the largest | weights |\n|---|---|---|---|")
     for cause, configs in CAUSES.items():
         found = [_differences(name, own=configs is families.ALL) for name in configs]
-        logits, weights = (max(one[place] for one in found) for place in (0, 1))
+        logits, weights = (max(one[column] for one in found) for column in (0, 1))
         worst = max(worst, logits / 1e-3, weights / 1e-5)
         print(f"| {cause}: {', '.join(configs)} | {len(found)} | {logits:.0e} | {weights:.0e} |")
     reasons: dict[str, list[str]] = {}

@@ -33,17 +33,17 @@ def jobs_elsewhere() -> list[Ratio]:
     model = catalog.load("story")
     with home() as here, home(workers=WORKERS) as workers:
         pids = psutil.Process().children()
-        added, words = _added(model, here, workers)
+        added, detail = _added(model, here, workers)
         memory = max(child.memory_full_info().uss for child in pids) / 1e6
         shared = max(child.memory_full_info().rss for child in pids) / 1e6 - memory
     ratios = [
-        Ratio(f"{WORKERS} workers: a flip, ms added", added, ADDED_BAR, words),
+        Ratio(f"{WORKERS} workers: a flip, ms added", added, ADDED_BAR, detail),
         Ratio("a worker's own memory, MB", memory, MEMORY_BAR, f"and {shared:.0f} MB shared: libraries and weights"),
     ]
     if find_spec("ray"):
         with home() as here, home(workers=WORKERS, ray="local") as ray:
-            added, words = _added(model, here, ray)
-        ratios.append(Ratio(f"Ray, {WORKERS} replicas: a flip, ms added", added, ADDED_BAR, words))
+            added, detail = _added(model, here, ray)
+        ratios.append(Ratio(f"Ray, {WORKERS} replicas: a flip, ms added", added, ADDED_BAR, detail))
     return ratios
 
 
@@ -64,8 +64,8 @@ def _added(model: Model, here: Scheduler, there: Scheduler) -> tuple[float, str]
         for one, seconds in took.items():
             seconds.append(_flip(model, one, f"{number} " + " ".join(WORDS * 2)))
     both = [1000 * median(seconds[WARM:]) for seconds in took.values()]
-    least = [1000 * min(seconds[WARM:]) for seconds in took.values()]
-    quickest = f"the quickest {least[1]:.1f} − {least[0]:.1f}"
+    smallest = [1000 * min(seconds[WARM:]) for seconds in took.values()]
+    quickest = f"the quickest {smallest[1]:.1f} − {smallest[0]:.1f}"
     return both[1] - both[0], f"{both[1]:.1f} ms − {both[0]:.1f} ms here, medians of {FLIPS}; {quickest}"
 
 

@@ -29,9 +29,9 @@ SHAPE = {
 @torch.inference_mode()
 def traced_llama() -> list[Ratio]:
     """Measure a forward pass with trace and logits ÷ Hugging Face's own with SDPA."""
-    with tempfile.TemporaryDirectory() as place:
-        theirs = save(SHAPE, Path(place))
-        ours = loaded(Path(place))
+    with tempfile.TemporaryDirectory() as path:
+        theirs = save(SHAPE, Path(path))
+        ours = loaded(Path(path))
     batch = random_batch(TOKENS, 0, SHAPE["vocab_size"])
     traced, plain = interleaved(
         lambda: ours.run(batch).logits, lambda: theirs(batch.ids, use_cache=False).logits, REPETITIONS
@@ -46,8 +46,8 @@ def save(shape: dict[str, int], folder: Path) -> LlamaForCausalLM:
     config._attn_implementation = "sdpa"
     model = LlamaForCausalLM(config).eval()
     model.save_pretrained(folder)
-    words = {f"w{number}": number for number in range(100)}
-    Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    vocabulary = {f"w{number}": number for number in range(100)}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="w0")).save(str(folder / "tokenizer.json"))
     return model
 
 

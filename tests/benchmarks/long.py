@@ -77,8 +77,8 @@ def _flips() -> list[Ratio]:
 
 def _overview_of_a_llama() -> list[Ratio]:
     """Measure the overview after the forward pass, and the peak memory with and without it, in fresh processes."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         save(LLAMA, folder)
         _, alone = _in_a_process(_forward_of, folder)
         times, with_overview = _in_a_process(_overview_of, folder)
@@ -94,9 +94,9 @@ def _overview_of_a_llama() -> list[Ratio]:
 def _longest() -> list[Ratio]:
     """Measure a Llama of the story model's size with grouped queries on 16,384 tokens, in a fresh process: peak memory
     above the loaded model ÷ one head's weights (a float32 for each query and key), and the time of each part."""
-    with tempfile.TemporaryDirectory() as place:
-        save(STORY_SIZED, Path(place))
-        times, peak = _in_a_process(_longest_of, Path(place))
+    with tempfile.TemporaryDirectory() as path:
+        save(STORY_SIZED, Path(path))
+        times, peak = _in_a_process(_longest_of, Path(path))
     square = 4 * LONGEST**2 / 1e6
     (ran, exact), (coarse, every) = times
     detail = (

@@ -34,14 +34,14 @@ def main() -> None:
     for mapping, types in MAPPINGS.items():
         for name in [one for one in types if not only or one in only]:
             for number_type in NUMBER_TYPES:
-                words = str(number_type).removeprefix("torch.")
+                dtype = str(number_type).removeprefix("torch.")
                 verdict, found = checked(mapping, name, number_type)
-                counts[mapping, words, verdict] += 1
+                counts[mapping, dtype, verdict] += 1
                 for law, why in found:
-                    print(f"| {mapping} | {name} | {words} | {law} | {why} |", flush=True)
+                    print(f"| {mapping} | {name} | {dtype} | {law} | {why} |", flush=True)
     print()
-    for (mapping, words, verdict), count in sorted(counts.items()):
-        print(f"{mapping}, {words}: {count} {verdict}")
+    for (mapping, dtype, verdict), count in sorted(counts.items()):
+        print(f"{mapping}, {dtype}: {count} {verdict}")
 
 
 def checked(mapping: str, name: str, number_type: torch.dtype) -> tuple[str, list[tuple[str, str]]]:

@@ -20,11 +20,11 @@ def trace_memory() -> list[Ratio]:
     trace = model.run(batch)
     objects = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    kept = tensor_bytes() - tensors_before + objects
-    assert trace.nbytes() <= kept  # the trace is alive, and counted
+    held = tensor_bytes() - tensors_before + objects
+    assert trace.nbytes() <= held  # the trace is alive, and counted
     weights = 4 * CONFIG.layers * CONFIG.heads * TOKENS**2
-    detail = f"{kept / 1e6:.0f} MB ÷ {weights / 1e6:.0f} MB"
-    return [Ratio(f"memory a {TOKENS}-token trace adds ÷ all attention weights", kept / weights, BAR, detail)]
+    detail = f"{held / 1e6:.0f} MB ÷ {weights / 1e6:.0f} MB"
+    return [Ratio(f"memory a {TOKENS}-token trace adds ÷ all attention weights", held / weights, BAR, detail)]
 
 
 def tensor_bytes() -> int:

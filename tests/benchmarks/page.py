@@ -21,7 +21,7 @@ PATIENCE = 120_000  # in ms; long enough for a machine on which other work runs
 WORDS = "the king and his old horse went down to the green wood where a wise bird sang of snow and fire"
 
 # All images of a heatmap: one of them may show the blocked cells and never change
-HEATMAP = """(place) => [...document.querySelectorAll(`${place} .heatmaplayer image`)]
+HEATMAP = """(selector) => [...document.querySelectorAll(`${selector} .heatmaplayer image`)]
   .map(one => one.getAttribute('href') || one.href.baseVal).join(' ')"""
 PICTURES = f"""() => {{
   const heatmap = ({HEATMAP})('.js-plotly-plot');

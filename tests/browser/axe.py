@@ -13,9 +13,9 @@ LOADS = {"assets": ["media"]}  # preloaded; only one experimental rule, which is
 
 
 def violations(
-    page: Explore, place: str | None = None, *, colours: bool = True, others: bool = True, only: Sequence[str] = ()
+    page: Explore, selector: str | None = None, *, colours: bool = True, others: bool = True, only: Sequence[str] = ()
 ) -> list[dict]:
-    """Return all violations on the page, or only those within the selector `place`.
+    """Return all violations on the page, or only those within this selector.
 
     colours: whether to run the rules COLOURS. others: whether to run all others. only: the sole rules to run."""
     options: dict = {"resultTypes": ["violations"], "preload": LOADS}  # else it also sends the elements that pass
@@ -24,7 +24,7 @@ def violations(
     elif not colours:
         options["rules"] = {rule: {"enabled": False} for rule in COLOURS}
     there = page.page.evaluate("'axe' in window")
-    return Axe("" if there else AXE_SCRIPT).run(page.page, context=place, options=options).response["violations"]
+    return Axe("" if there else AXE_SCRIPT).run(page.page, context=selector, options=options).response["violations"]
 
 
 def serious(page: Explore, **rules: bool) -> list[str]:

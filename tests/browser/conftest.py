@@ -26,9 +26,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = folder / "log.txt"
     with running("app.py", log, HF_HUB_OFFLINE="1", HF_HOME=str(folder), OMP_NUM_THREADS="1") as address:
         yield address
-    said = log.read_text(errors="replace")
-    assert "Traceback" not in said, said[-3000:]
-    assert "streamlit_internals.py" not in said, "a value of a control was ignored"
+    text = log.read_text(errors="replace")
+    assert "Traceback" not in text, text[-3000:]
+    assert "streamlit_internals.py" not in text, "a value of a control was ignored"
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ class Watch:
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
         self._server = server
-        self._heard: dict = {
+        self._handlers: dict = {
             "request": self._asks,
             "websocket": self._connects,
             "pageerror": lambda error: self.errors.append(str(error)),
@@ -106,12 +106,12 @@ class Watch:
         }
 
     def follow(self, page: Page) -> None:
-        for event, heard in self._heard.items():
-            page.on(event, heard)
+        for event, handler in self._handlers.items():
+            page.on(event, handler)
 
     def leave(self, page: Page) -> None:
-        for event, heard in self._heard.items():
-            page.remove_listener(event, heard)
+        for event, handler in self._handlers.items():
+            page.remove_listener(event, handler)
 
     def _asks(self, request: Request) -> None:
         if self._is_elsewhere(request.url):

@@ -105,10 +105,10 @@ class Explore:
             finger.send("Input.dispatchTouchEvent", {"type": event, "touchPoints": points})
             self.page.wait_for_timeout(20)
 
-    def pinch(self, first: tuple[float, float], second: tuple[float, float], apart: int) -> None:
-        """Touch the screen at two points with two fingers and move each outwards by `apart` pixels in x and in y."""
+    def pinch(self, first: tuple[float, float], second: tuple[float, float], distance: int) -> None:
+        """Touch the screen at two points with two fingers and move each outwards by `distance` pixels in x and in y."""
         fingers = self.page.context.new_cdp_session(self.page)
-        moves = (("touchMove", 2, apart * step / 8) for step in range(1, 9))
+        moves = (("touchMove", 2, distance * step / 8) for step in range(1, 9))
         for event, count, far in (("touchStart", 1, 0), ("touchStart", 2, 0), *moves, ("touchEnd", 0, 0)):
             ends = [(*first, -far), (*second, far)][:count]
             points = [{"x": x + by, "y": y + by, "id": number} for number, (x, y, by) in enumerate(ends)]
@@ -175,7 +175,7 @@ class Explore:
         """
         self.page.mouse.move(1, 1)  # away from the picture, so that no tooltip covers it
         self.page.locator(".hoverlayer > *").first.wait_for(state="detached")
-        places = self.chart.evaluate(
+        centres = self.chart.evaluate(
             """chart => {
                  const {xaxis, yaxis} = chart._fullLayout, z = (LARGE)(chart).z;
                  const box = chart.getBoundingClientRect();
@@ -185,8 +185,8 @@ class Explore:
                }""".replace("LARGE", LARGE)
         )
         picture = picture_of(self.chart)
-        scale = picture.shape[1] / places["width"]
-        rows, columns = ([int(place * scale) for place in places[axis]] for axis in "yx")
+        scale = picture.shape[1] / centres["width"]
+        rows, columns = ([int(centre * scale) for centre in centres[axis]] for axis in "yx")
         near = range(-reach, reach + 1)
         around = [
             [picture[np.ix_([row + n for n in near], [column + n for n in near])] for column in columns] for row in rows
@@ -204,7 +204,7 @@ class Explore:
         layers, heads = re.findall(r"(?:rows|columns) \((\d+)\)", label)
         return int(layers), int(heads)
 
-    def place(self, layer: int, head: int) -> dict[str, float]:
+    def point_of(self, layer: int, head: int) -> dict[str, float]:
         """Return the position of a thumbnail's centre on the canvas, in CSS pixels."""
         margin = int(re.findall(r"LABEL = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
         box, (layers, heads) = self.canvas.bounding_box(), self.grid()
@@ -261,10 +261,10 @@ class Explore:
         once, since opening it takes most of the time.
         """
         self.page.mouse.move(1, 1)  # away from the picture: a hovered element looks different
-        for place, width in enumerate(widths):
+        for index, width in enumerate(widths):
             self.page.set_viewport_size({"width": width, "height": height})
             self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-            for scheme in schemes[:: -1 if place % 2 else 1]:
+            for scheme in schemes[:: -1 if index % 2 else 1]:
                 self.page.emulate_media(color_scheme=scheme)
                 self.page.wait_for_function(SCHEME, arg=scheme, polling=POLLING)
                 self._state = self._settled()

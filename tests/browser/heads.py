@@ -70,45 +70,45 @@ class Heads(Explore):
         self.page.wait_for_function(MOVED, arg=query, polling=POLLING)
         return self
 
-    def has_focus(self, place: Locator) -> bool:
+    def has_focus(self, element: Locator) -> bool:
         """Whether this element has the focus, or, for a table's canvas or the row of views, an element inside it."""
-        return place.first.evaluate(
-            """place => {
-                 const holds = place.matches("canvas, .st-key-view");
+        return element.first.evaluate(
+            """element => {
+                 const holds = element.matches("canvas, .st-key-view");
                  for (let at = document.activeElement; at; at = at.shadowRoot?.activeElement) {
-                   if (at === place || (holds && place.contains(at))) return true;
+                   if (at === element || (holds && element.contains(at))) return true;
                  }
                  return false;
                }"""
         )
 
-    def keeps_focus(self, place: Locator) -> bool:
+    def keeps_focus(self, element: Locator) -> bool:
         """Whether this element has the focus, at once or after it has been redrawn."""
         for _ in range(100):
-            if self.has_focus(place):
+            if self.has_focus(element):
                 return True
             self.page.wait_for_timeout(POLLING)
         return False
 
-    def tab_to(self, place: Locator, key: str = "Tab") -> "Heads":
+    def tab_to(self, element: Locator, key: str = "Tab") -> "Heads":
         """Press Tab, or another key, until this element has the focus. Raises AssertionError after MAX_TABS presses."""
         for _ in range(MAX_TABS):
-            if self.has_focus(place):
+            if self.has_focus(element):
                 return self
             self.page.keyboard.press(key)
-        raise AssertionError(f"{MAX_TABS} times {key} do not lead to {place}")
+        raise AssertionError(f"{MAX_TABS} times {key} do not lead to {element}")
 
     def hover_text(self, query: int, key: int) -> list[str]:
         """Return the lines of the heatmap's tooltip on a cell."""
-        place: dict[str, Any] = self.chart.evaluate(
+        point: dict[str, Any] = self.chart.evaluate(
             """(chart, [q, k]) => {
                  const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
                  return {x: box.x + xaxis._offset + xaxis.l2p(k), y: box.y + yaxis._offset + yaxis.l2p(q)};
                }""",
             [query, key],
         )
-        self.page.mouse.move(place["x"] - 1, place["y"] - 1)
-        self.page.mouse.move(place["x"], place["y"])
+        self.page.mouse.move(point["x"] - 1, point["y"] - 1)
+        self.page.mouse.move(point["x"], point["y"])
         label = self.page.locator(".hoverlayer .hovertext").first
         label.wait_for()
         return label.locator("tspan.line").all_text_contents()

@@ -26,7 +26,7 @@ def jupyterlab(folder: Path, notebook: nbformat.NotebookNode) -> Iterator[tuple[
         path.mkdir()
     nbformat.write(notebook, work / "example.ipynb")
     NotebookNotary(data_dir=str(own)).sign(nbformat.read(work / "example.ipynb", as_version=4))
-    places = dict.fromkeys(("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"), str(own))
+    folders = dict.fromkeys(("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"), str(own))
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--allow-root",
         f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={work}", "--ServerApp.port_retries=0",
@@ -37,7 +37,7 @@ def jupyterlab(folder: Path, notebook: nbformat.NotebookNode) -> Iterator[tuple[
     log = folder / "log.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=work, env=os.environ | places | {"PYTHONPATH": paths}, stdout=output, stderr=subprocess.STDOUT
+            command, cwd=work, env=os.environ | folders | {"PYTHONPATH": paths}, stdout=output, stderr=subprocess.STDOUT
         )
         address = f"http://127.0.0.1:{port}"
         try:

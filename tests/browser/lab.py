@@ -34,7 +34,7 @@ class Lab(Explore):
         """The canvas with the composed mask."""
         return self.page.locator(".st-key-mask_canvas canvas")
 
-    def place_of(self, query: int, key: int) -> tuple[float, float]:
+    def point_of(self, query: int, key: int) -> tuple[float, float]:
         """Return the screen coordinates of a cell's centre; key -1: beside the row, query -1: below the column."""
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
@@ -48,9 +48,9 @@ class Lab(Explore):
         """Draw from one cell (query, key) to another, and wait for the page to change."""
 
         def stroke() -> None:
-            self.page.mouse.move(*self.place_of(*first))
+            self.page.mouse.move(*self.point_of(*first))
             self.page.mouse.down()
-            self.page.mouse.move(*self.place_of(*last), steps=4)
+            self.page.mouse.move(*self.point_of(*last), steps=4)
             self.page.mouse.up()
 
         self.after(stroke)
@@ -68,7 +68,7 @@ class Lab(Explore):
 
     def why(self, query: int, key: int) -> str:
         """Point at a cell and return the page's text about it."""
-        self.page.mouse.move(*self.place_of(query, key))
+        self.page.mouse.move(*self.point_of(query, key))
         return self.page.locator(".st-key-mask_canvas .why").inner_text()
 
     def blocked(self) -> np.ndarray:

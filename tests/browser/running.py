@@ -75,8 +75,8 @@ def _find(playwright: Playwright) -> str:
     for path in candidates:
         if path and Path(path).is_file():
             return path
-    tried = ", ".join(filter(None, candidates))
-    raise RuntimeError(f"no Chromium at {tried}: run `python -m playwright install chromium`")
+    paths = ", ".join(filter(None, candidates))
+    raise RuntimeError(f"no Chromium at {paths}: run `python -m playwright install chromium`")
 
 
 def _wait(address: str, process: subprocess.Popen, log: Path) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 from playwright.sync_api import Browser, Error, Page
 
-RESTING_PLACE = "lessons?lesson=none"  # a small page, and not the next test's: Streamlit then removes all of it
+RESTING_PAGE = "lessons?lesson=none"  # a small page, and not the next test's: Streamlit then removes all of it
 BLANK = "about:blank"
 SIZE = {"width": 1280, "height": 900}
 NARROW = 900  # pixels; in a narrower window the sidebar is closed
@@ -80,12 +80,12 @@ class Tabs:
 
     def _comes_to_rest(self, page: Page) -> bool:
         size = page.viewport_size
-        if _is_there(page, RESTING_PLACE) or size is None or size["width"] < NARROW:
+        if _is_there(page, RESTING_PAGE) or size is None or size["width"] < NARROW:
             return False
         page.set_viewport_size(SIZE)
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         try:
-            _move(page, f"{self._server}/{RESTING_PLACE}", timeout=PATIENCE)
+            _move(page, f"{self._server}/{RESTING_PAGE}", timeout=PATIENCE)
             page.evaluate(LEAVE)
         except Error:
             return False

@@ -43,13 +43,13 @@ def run(story: LoadedModel) -> Run:
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[Open]:
     """Yield a function that opens a file as a double click does. Afterwards: no other request, and no error."""
-    watch, asked = Watch(""), []
+    watch, requests = Watch(""), []
     context = browser.new_context(offline=True, viewport={"width": 1100, "height": 900})
 
     def opened(file: Path) -> Page:
         page = context.new_page()
         watch.follow(page)
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto(file.as_uri())
         return page
 
@@ -57,8 +57,8 @@ def open_file(browser: Browser) -> Iterator[Open]:
     context.close()
     assert not watch.errors
     assert not watch.elsewhere
-    assert all(url.startswith(("file:", "data:", "about:")) for url in asked)
-    assert len([url for url in asked if url.startswith("file:")]) == 1
+    assert all(url.startswith(("file:", "data:", "about:")) for url in requests)
+    assert len([url for url in requests if url.startswith("file:")]) == 1
 
 
 def colours(canvas: Locator) -> int:
@@ -69,36 +69,36 @@ def colours(canvas: Locator) -> int:
     }""")
 
 
-def said_at(place: Locator, words: str, points: list[tuple[float, float]]) -> list[str]:
-    """Point at each of these screen points, and return the text of `words` at each, recorded in the page."""
-    place.evaluate(
-        """(place, words) => {
-             place.said = [];
-             place.onpointermove = () => place.said.push(place.querySelector(words).innerText);
+def texts_at(element: Locator, selector: str, points: list[tuple[float, float]]) -> list[str]:
+    """Point at each of these screen points, and return the text of `selector` at each, recorded in the page."""
+    element.evaluate(
+        """(element, selector) => {
+             element.said = [];
+             element.onpointermove = () => element.said.push(element.querySelector(selector).innerText);
            }""",
-        words,
+        selector,
     )
     for point in points:
-        place.page.mouse.move(*point)
-    said = place.evaluate("place => { place.onpointermove = null; return place.said; }")
-    assert len(said) == len(points)
-    return said
+        element.page.mouse.move(*point)
+    texts = element.evaluate("element => { element.onpointermove = null; return element.said; }")
+    assert len(texts) == len(points)
+    return texts
 
 
-def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
+def texts_of_cells(element: Locator) -> dict[tuple[int, int], str]:
     """Return the texts about cells, (query, key) -> text, at points all over a heatmap."""
-    expect(place).to_have_attribute("data-head", re.compile("L"))
-    box = place.locator("canvas").bounding_box()
+    expect(element).to_have_attribute("data-head", re.compile("L"))
+    box = element.locator("canvas").bounding_box()
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
     points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
-    found = filter(None, map(CELL.fullmatch, said_at(place, ".cell", points)))
-    said = {(int(one[1]), int(one[2])): one[3] for one in found}
-    assert len(said) > 60
-    return said
+    found = filter(None, map(CELL.fullmatch, texts_at(element, ".cell", points)))
+    texts = {(int(one[1]), int(one[2])): one[3] for one in found}
+    assert len(texts) > 60
+    return texts
 
 
-def check_cells(said: dict[tuple[int, int], str], weights: np.ndarray, blocked: np.ndarray) -> None:
-    for cell, words in said.items():
+def check_cells(texts: dict[tuple[int, int], str], weights: np.ndarray, blocked: np.ndarray) -> None:
+    for cell, words in texts.items():
         expected = "blocked by causal" if blocked[cell] else f"weight {weight_text(weights[cell])}"
         assert words == expected
 
@@ -107,14 +107,14 @@ def test_a_report_by_double_click(run: Run, open_file: Open, tmp_path: Path) -> 
     page = open_file(unmask.report(run, [(4, 0), (2, 3)]).save(tmp_path / "report.html"))
     heatmap, overview = page.locator(".heatmap"), page.locator(".overview canvas")
     causal = ~np.tri(len(run.labels), dtype=bool)
-    check_cells(said_of_cells(heatmap), run.head(4, 0).numpy(), causal)
+    check_cells(texts_of_cells(heatmap), run.head(4, 0).numpy(), causal)
     assert colours(heatmap.locator("canvas")) > 50
     assert colours(overview) > 50
     box = overview.bounding_box()
     overview.click(position={"x": 26 + 3.5 * (box["width"] - 26) / 6, "y": 26 + 1.5 * (box["height"] - 26) / 6})
     expect(page.locator("[data-part=name]")).to_have_text("L1 H3")
     expect(heatmap).to_have_attribute("data-head", "L1 H3")
-    check_cells(said_of_cells(heatmap), run.head(1, 3).numpy(), causal)
+    check_cells(texts_of_cells(heatmap), run.head(1, 3).numpy(), causal)
     page.get_by_role("button", name="L2 H3").click()
     expect(heatmap).to_have_attribute("data-head", "L2 H3")
     expect(page.locator(".tokens")).to_have_attribute("data-head", "L2 H3")
@@ -162,8 +162,8 @@ def test_a_difference(story: LoadedModel, run: Run, open_file: Open, tmp_path: P
     lifted = story.run(TEXT, causal=False)
     page = open_file(lifted.head(4, 0).difference(run.head(4, 0)).save(tmp_path / "difference.html"))
     change = lifted.head(4, 0).numpy() - run.head(4, 0).numpy()
-    said = said_of_cells(page.locator(".heatmap"))
-    for cell, words in said.items():
+    texts = texts_of_cells(page.locator(".heatmap"))
+    for cell, words in texts.items():
         digits = weight_text(abs(change[cell]))
         sign = "" if digits == "0.0000" else "+" if change[cell] > 0 else "−"
         assert words == f"change {sign}{digits}"
@@ -197,11 +197,11 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     side = box["width"] - margin["l"] - margin["r"]
     assert side > 300
     cells = list(np.ndindex(found.numpy().shape))
-    places = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
-    points = [(box["x"] + across, box["y"] + down) for across, down in places]
-    for (query, key), said in zip(cells, said_at(mask, ".why", points), strict=True):
-        assert re.match(rf"{query}: .* attends to {key}: ", said)
-        assert ("blocked by" in said.split(": ", 3)[-1]) != found.numpy()[query, key]
+    offsets = [[margin[edge] + (at + 0.5) * side / length for edge, at in (("l", k), ("t", q))] for q, k in cells]
+    points = [(box["x"] + across, box["y"] + down) for across, down in offsets]
+    for (query, key), text in zip(cells, texts_at(mask, ".why", points), strict=True):
+        assert re.match(rf"{query}: .* attends to {key}: ", text)
+        assert ("blocked by" in text.split(": ", 3)[-1]) != found.numpy()[query, key]
     expect(mask.locator(".tools")).to_be_hidden()
     before = canvas.evaluate("canvas => canvas.toDataURL()")
     page.mouse.click(*points[-1])
@@ -232,8 +232,8 @@ for (const { code, packet, traits } of %s) {
   };
   models.push(model);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  const place = document.body.appendChild(document.createElement("div"));
-  model.leave = module.default.render({ model, el: place });
+  const element = document.body.appendChild(document.createElement("div"));
+  model.leave = module.default.render({ model, el: element });
 }
 </script>
 """
@@ -259,7 +259,7 @@ def open_widgets(page: Page, file: Path, *canvases: Canvas) -> None:
 
 @pytest.mark.parametrize("view", ["overview", "heatmap", "tokens", "mask", "pixels"])
 def test_a_live_widget_tells_what_is_picked(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
-    three = unmask.digit([place % 8 for place in range(64)], 3)
+    three = unmask.digit([index % 8 for index in range(64)], 3)
     shown = {"overview": run.heads(), "heatmap": run.head(4, 0), "tokens": run.tokens(4, 0), "mask": run.mask(4, 0),
              "pixels": three.pixels(1, 1, 20)}[view]  # fmt: skip
     page = browser.new_page()
@@ -318,14 +318,14 @@ def growing(run: Run, open_file: Open, tmp_path: Path) -> Page:
 
 
 def test_a_growing_head_keeps_its_cells_when_the_window_s_height_alone_changes(growing: Page) -> None:
-    place, said = growing.locator("canvas"), growing.locator(".cell")
+    canvas, cell = growing.locator("canvas"), growing.locator(".cell")
     seen = []
     for height in (1400, 800):
         growing.set_viewport_size({"width": 1000, "height": height})  # narrower than before: it is repainted once
-        expect(place).to_have_js_property("width", 984)
-        place.hover(position={"x": 300, "y": 300})
-        expect(said).to_have_text(CELL)
-        seen.append((said.inner_text(), place.bounding_box()))
+        expect(canvas).to_have_js_property("width", 984)
+        canvas.hover(position={"x": 300, "y": 300})
+        expect(cell).to_have_text(CELL)
+        seen.append((cell.inner_text(), canvas.bounding_box()))
     assert seen[0] == seen[1]
 
 
@@ -380,7 +380,7 @@ def test_what_is_drawn_on_the_mask_of_a_live_head_is_run_and_shown(run: Run, bro
     expected = run.under(replace(run.masks, drawn=(Stroke("block", 0, 0, len(run.labels) - 1, 0),)))
     weights, blocked = expected.head(4, 0).numpy(), expected.head(4, 0).view.any_blocked()
     assert live.run.masks == expected.masks
-    for (query, key), words in said_of_cells(page.locator(".heatmap")).items():
+    for (query, key), words in texts_of_cells(page.locator(".heatmap")).items():
         by = "drawn" if key == 0 else "causal"
         assert words == (f"blocked by {by}" if blocked[query, key] else f"weight {weight_text(weights[query, key])}")
     page.close()

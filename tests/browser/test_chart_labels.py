@@ -20,10 +20,10 @@ CROWDED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((ch
     const boxes = labels.map((label) => label.getBoundingClientRect());
     boxes.sort((one, other) => one[ends[0]] - other[ends[0]]);
     const leading = labels.length && 0.3 * parseFloat(getComputedStyle(labels[0]).fontSize); // around a line's letters
-    const crowded = boxes.some((box, place) => place && boxes[place - 1][ends[1]] > box[ends[0]] + leading);
+    const crowded = boxes.some((box, index) => index && boxes[index - 1][ends[1]] > box[ends[0]] + leading);
     return crowded ? [`${name}: ${labels.map((label) => label.textContent)}`] : [];
   }))"""
-PLACE = """(chart, position) => {
+POINT = """(chart, position) => {
   const { xaxis, _size: plot } = chart._fullLayout;
   return { x: xaxis._offset + xaxis.c2p(position), y: plot.t + plot.h / 3 };
 }"""
@@ -37,7 +37,7 @@ def test_the_framed_row_keeps_its_label_in_a_part_that_is_zoomed_to(visit: Calla
                  chart.own.data.zooms = false; // the page would draw the part alone
                  await window.Plotly.relayout(chart, { "yaxis.range": range });
                  const labels = [...chart.querySelectorAll(".ytick")];
-                 return labels.flatMap((label, place) => (label.style.display === "none" ? [] : [place]));
+                 return labels.flatMap((label, index) => (label.style.display === "none" ? [] : [index]));
                }""",
             [last + 0.5, first - 0.5],
         )
@@ -70,5 +70,5 @@ def test_a_tooltip_of_losses_says_which_of_the_tokens_it_is_about(
     """For a token with a label on the axis, and for one without."""
     chart = visit(query, kind=KINDS[path]).page.locator(".st-key-loss_figure .js-plotly-plot")
     for position in (13, 14):
-        chart.hover(position=chart.evaluate(PLACE, position))
+        chart.hover(position=chart.evaluate(POINT, position))
         expect(chart.locator(".hoverlayer .legendtitletext")).to_have_text(re.compile(rf"^{position}: \S"))

@@ -84,8 +84,8 @@ def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> N
     late = open_page(room, **PHONE)
     expect(late.locator(".question")).to_be_visible()
     teacher.locator(".st-key-reveal button").click()
-    for phone, said in ((first, "That is right"), (second, "Not quite"), (late, "The answer is")):
-        expect(phone.locator("#said")).to_contain_text(said)
+    for phone, message in ((first, "That is right"), (second, "Not quite"), (late, "The answer is")):
+        expect(phone.locator("#said")).to_contain_text(message)
         assert bars(phone) == ["1", "1", "0", "0"]
         expect(phone.locator("canvas")).to_be_visible()
         assert accessible(phone) == []
@@ -108,8 +108,8 @@ def test_an_answer_that_came_too_late_does_not_count(open_page: Open) -> None:
     held[0].fulfill(status=409)
     expect(phone.locator("#status")).to_have_text("This question no longer accepts answers.")
     expect(phone.locator("#said")).to_contain_text("The answer is")
-    kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
-    assert kept["given"] == {}
+    saved = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
+    assert saved["given"] == {}
 
 
 def test_the_room_goes_on_in_a_new_session_and_ends_when_it_is_ended(open_page: Open) -> None:

@@ -57,8 +57,8 @@ def test_controls_do_what_the_page_sends(visit: Visit, address: str) -> None:
     path, _, query = address.partition("?")
     page = visit(query, kind=KINDS[path])
     for selector, operate in OPERATED.items():
-        for place in range(MAX_CONTROLS):
-            control = usable(page.page, selector, place)
+        for index in range(MAX_CONTROLS):
+            control = usable(page.page, selector, index)
             if control is not None:
                 operate(control)
                 page.page.wait_for_timeout(100)
@@ -81,7 +81,7 @@ def test_a_page_goes_on_after_a_run_that_ended_early(visit: Visit) -> None:
         expect(seen).to_be_visible()
 
 
-def usable(page: Page, selector: str, place: int) -> Locator | None:
-    """Return the control number `place` in the main part of the page, None unless it is visible and enabled."""
-    control = page.locator(f"[data-testid=stMain] {selector}").nth(place)
+def usable(page: Page, selector: str, index: int) -> Locator | None:
+    """Return the control number `index` in the main part of the page, None unless it is visible and enabled."""
+    control = page.locator(f"[data-testid=stMain] {selector}").nth(index)
     return control if control.count() and control.is_visible() and control.is_enabled() else None

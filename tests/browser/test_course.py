@@ -136,10 +136,10 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("language", "first", "said"),  # lessons show the same runs in Chinese (tests/viz/lessons): only the last two
+    ("language", "first", "phrases"),  # lessons show the same runs in Chinese (tests/viz/lessons): only the last two
     [("en", 0, {"That is right.", "Not quite."}), ("zh", -2, {"答对了。", "不对，"})],
 )
-def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str, first: int, said: set[str]) -> None:
+def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str, first: int, phrases: set[str]) -> None:
     every = shelf(FOLDER, language)
     page = visit(f"{language}/{every[first].name}.html", reduced_motion="reduce")
     assert page.get_attribute("html", "lang") == language
@@ -155,17 +155,17 @@ def test_a_teacher_walks_through_lessons_by_keyboard(visit: Open, language: str,
                 assert verdict(page) == ""
                 press(page, str(1 + number % 2))  # an answer that is right in some steps and wrong in others
                 found = verdict(page)
-                verdicts |= {words for words in said if words in found}
+                verdicts |= {words for words in phrases if words in found}
                 assert found
             shows_picture = page.locator(":is(.shown :is(canvas, table, svg, img), p.losses):visible").count()
             assert shows_picture, f"{lesson.title}, {step.title}"
             assert max(page.evaluate(OVERFLOW)) <= 0, f"{lesson.title}, {step.title}"
             press(page, "ArrowRight")
-        asked = sum(step.ask is not None for step in lesson.steps)
-        assert page.locator("ol.seen li:is(.right, .wrong)").count() == asked
+        questions = sum(step.ask is not None for step in lesson.steps)
+        assert page.locator("ol.seen li:is(.right, .wrong)").count() == questions
         assert max(page.evaluate(OVERFLOW)) <= 0
         page.keyboard.press("ArrowRight")
-    assert verdicts == said
+    assert verdicts == phrases
     expect(page).to_have_url(re.compile(rf"/{language}/index\.html#present"))
     assert page.locator("ol.lessons a").count() == len(every) + 1
 

@@ -35,7 +35,7 @@ PHONE, LARGE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
 KINDS = {path: type("AnyPage", (Explore,), {"PATH": path, "STATE": STATE}) for path in PATHS}
 
 
-@pytest.mark.parametrize(("path", "first"), [(path, place % 2) for place, path in enumerate(PATHS)])
+@pytest.mark.parametrize(("path", "first"), [(path, index % 2) for index, path in enumerate(PATHS)])
 def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, first: int) -> None:
     """Opened by a link in one language, then switched to the other; pages alternate between English and Chinese first.
     A large window, which has more room than one of 1280 pixels, is tested in the first language only."""

@@ -46,9 +46,9 @@ def assert_colours(found: np.ndarray, expected: np.ndarray) -> None:
 
 def scale_colours(weights: np.ndarray, zmax: float) -> np.ndarray:
     """Return float [..,3]: the colours that plotly should give to these weights."""
-    places, colours = zip(*sequential(), strict=True)
+    stops, colours = zip(*sequential(), strict=True)
     triples = np.array([[int(part) for part in re.findall(r"\d+", str(colour))] for colour in colours])
-    return np.stack([np.interp(weights / zmax, places, triples[:, part]) for part in range(3)], axis=-1)
+    return np.stack([np.interp(weights / zmax, stops, triples[:, part]) for part in range(3)], axis=-1)
 
 
 class TestSwitches:
@@ -92,16 +92,16 @@ class TestChoosingAHead:
     def test_a_click_on_a_thumbnail(self, visit: Visit) -> None:
         page = visit(query(text=LINE, layer=0, head=0))
         before, (layers, heads) = page.weights(), page.grid()
-        page.canvas.hover(position=page.place(2, 1))
+        page.canvas.hover(position=page.point_of(2, 1))
         name = page.page.locator(".st-key-overview [aria-live]")
         assert re.findall(r"\d+", name.inner_text().partition(":")[0]) == ["2", "1"]  # its pattern may follow
         assert page.head() == (0, 0), "pointing names a head and does not choose it"
 
-        page.after(lambda: page.canvas.click(position=page.place(layers - 1, heads - 2)))
+        page.after(lambda: page.canvas.click(position=page.point_of(layers - 1, heads - 2)))
         assert page.head() == (layers - 1, heads - 2)
         assert f"L{layers - 1} H{heads - 2}" in page.page.locator("h3").inner_text()
         assert not np.array_equal(page.weights(), before, equal_nan=True)
-        page.after(lambda: page.canvas.click(position=page.place(1, 2)))
+        page.after(lambda: page.canvas.click(position=page.point_of(1, 2)))
         assert page.head() == (1, 2)
 
     def test_the_select_boxes_move_the_frame_of_the_overview_and_arrow_keys_choose(self, visit: Visit) -> None:
@@ -109,8 +109,8 @@ class TestChoosingAHead:
         weights, thumbnails = page.weights(), page.thumbnails()
         page.choose("Head", "3")
         moved = np.argwhere((page.thumbnails() != thumbnails).any(-1))
-        left, right = page.place(0, 0)["x"], page.place(0, 3)["x"]
-        assert moved[:, 0].max() < page.place(1, 0)["y"], "only the frame in the first row may change"
+        left, right = page.point_of(0, 0)["x"], page.point_of(0, 3)["x"]
+        assert moved[:, 0].max() < page.point_of(1, 0)["y"], "only the frame in the first row may change"
         assert moved[:, 1].min() < left < right < moved[:, 1].max()
         assert not np.array_equal(page.weights(), weights, equal_nan=True)
 
@@ -316,8 +316,8 @@ def palette_colours(weights: np.ndarray) -> np.ndarray:
 def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
     """Return uint8 [T,T,3]: the colours at the centres of a thumbnail's cells, one for each weight of a short text."""
     gap = 3
-    pixels, middle = page.thumbnails(), page.place(layer, head)
-    size = page.place(0, 1)["x"] - page.place(0, 0)["x"]
+    pixels, middle = page.thumbnails(), page.point_of(layer, head)
+    size = page.point_of(0, 1)["x"] - page.point_of(0, 0)["x"]
     steps = (np.arange(tokens) + 0.5) / tokens * (size - gap) - size / 2
     rows, columns = ((middle[axis] + steps).astype(int) for axis in "yx")
     return pixels[np.ix_(rows, columns)][..., :3]

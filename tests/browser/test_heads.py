@@ -50,9 +50,9 @@ class TestTokens:
             titles = page.titles()
             assert [title.rpartition(" ")[2] for title in titles[: query + 1]] == expected
             assert all(title.endswith("blocked by causal") for title in titles[query + 1 :])
-            lit = page.lights()
-            assert lit[query + 1 :] == [0] * (len(lit) - query - 1)
-            assert max(range(query + 1), key=lit.__getitem__) == int(weights[query][: query + 1].argmax())
+            highlights = page.lights()
+            assert highlights[query + 1 :] == [0] * (len(highlights) - query - 1)
+            assert max(range(query + 1), key=highlights.__getitem__) == int(weights[query][: query + 1].argmax())
         page.page.wait_for_timeout(600)
         assert (page.page.evaluate("sent"), requests) == (0, [])
 
@@ -67,7 +67,7 @@ class TestTokens:
         assert page.framed() == [4]
         blocked = page.tokens.evaluate_all("all => all.map((one) => one.classList.contains('blocked'))")
         hatched = page.tokens.evaluate_all("all => all.map((one) => one.style.backgroundImage.includes('url'))")
-        assert blocked == hatched == [place > 4 for place in range(len(blocked))], "unlike those of small weight"
+        assert blocked == hatched == [index > 4 for index in range(len(blocked))], "unlike those of small weight"
 
         page.after(lambda: page.page.get_by_role("button", name="is attended to by").click())
         page.tokens.nth(0).hover()
@@ -78,10 +78,10 @@ class TestTokens:
 
         below = page.tokens.first.bounding_box()
         assert list(page.looks(1920, height=1080, schemes=["light"]))
-        beside, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
+        tokens_box, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
         assert below["x"] < 700
-        assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
-        assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
+        assert tokens_box["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
+        assert picture["y"] - 20 < tokens_box["y"] < picture["y"] + picture["height"]
         room = page.page.locator(".st-key-tokens_beside")
         assert room.evaluate("room => room.scrollHeight - room.clientHeight") == 0, "the table's button is whole"
 
@@ -109,23 +109,23 @@ class TestKeyboard:
         page.tab_to(page.page.locator(".st-key-pair_head_figure"))
         page.move_to(1, "ArrowDown").move_to(2, "ArrowDown")  # the rerun keeps the focus
         for name, (view, selector, key) in VIEWS.items():
-            tab, place = page.page.get_by_role("radio", name=name, exact=True), page.page.locator(selector)
+            tab, element = page.page.get_by_role("radio", name=name, exact=True), page.page.locator(selector)
             if view != "tokens":
                 page.tab_to(page.page.locator(".st-key-view"), "Shift+Tab").tab_to(tab, "ArrowRight")
                 keys.press("Enter")
                 page.page.wait_for_function("view => location.search.includes(`view=${view}`)", arg=view)
-                place.first.wait_for(state="attached")
+                element.first.wait_for(state="attached")
                 assert page.keeps_focus(tab), f"the rerun took the keyboard from {name}"
-            page.tab_to(place)
+            page.tab_to(element)
             page.move_to(page.query + 1, key)
-            assert page.keeps_focus(place), f"the rerun took the keyboard from {name}"
+            assert page.keeps_focus(element), f"the rerun took the keyboard from {name}"
             assert not violations(page, selector.split()[0]), name
 
     @pytest.mark.parametrize("view", ["tokens", "arcs", "carried"])
     def test_of_a_key_that_is_held_the_page_hears_once(self, heads: Visit, view: str) -> None:
         page = heads(query=2, view=view)
-        _, place, key = next(one for one in VIEWS.values() if one[0] == view)
-        page.page.locator(place).first.focus()
+        _, selector, key = next(one for one in VIEWS.values() if one[0] == view)
+        page.page.locator(selector).first.focus()
         page.page.evaluate("window.sent = 0")
         for _ in range(4):
             page.page.keyboard.down(key)

@@ -133,12 +133,12 @@ def wait_for(page: Explore, weights: np.ndarray) -> None:
 
 def click(page: Explore, row: int, column: int) -> None:
     """Click the centre of a cell of the large heatmap."""
-    place = page.chart.evaluate(
+    point = page.chart.evaluate(
         "(chart, [row, column]) => { const { xaxis, yaxis } = chart._fullLayout;"
         " return { x: xaxis._offset + xaxis.l2p(column), y: yaxis._offset + yaxis.l2p(row) }; }",
         [row, column],
     )
-    page.chart.click(position=place)
+    page.chart.click(position=point)
 
 
 def test_zooming_in_shows_that_part_alone_and_stays_when_a_mask_is_flipped(visit: Visit) -> None:

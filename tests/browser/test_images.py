@@ -110,7 +110,7 @@ def test_a_tap_lights_words_and_a_head_is_chosen(images: Callable[..., Images]) 
 
 def test_a_touched_patch_stays_lit_only_where_the_next_picture_has_it(images: Callable[..., Images]) -> None:
     page = images("", width=390, height=844)
-    for y, said in ((0.98, "“"), (0.02, "r0 c2")):
+    for y, start in ((0.98, "“"), (0.02, "r0 c2")):
         page.tap(0.4, y)
         page.page.locator(".images > canvas").evaluate(FEWER_PATCHES)
-        assert page.why().startswith(said)
+        assert page.why().startswith(start)

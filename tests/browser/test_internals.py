@@ -107,8 +107,8 @@ def assert_axes(page: Explore) -> None:
 
 def test_tick_labels_are_measured_without_laying_out_the_page(visit: Visit) -> None:
     page, part = visit(f"text={TEXT}&view=bars", kind=Heads), broken("tickLabels of viz/components/plotly_internals.js")
-    for place in ("head_figure", "head_bars"):
-        labels, length, size = page.page.locator(f".st-key-{place} .js-plotly-plot").evaluate(
+    for key in ("head_figure", "head_bars"):
+        labels, length, size = page.page.locator(f".st-key-{key} .js-plotly-plot").evaluate(
             f"chart => {{ {source('plotly_internals.js')}"
             "const {labels, length, size} = tickLabels(chart, 'xaxis'); return [labels.length, length, size]; }"
         )

@@ -18,16 +18,16 @@ pytestmark = pytest.mark.slow  # starts a server
 
 def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(open_page: Open) -> None:
     page = open_page("lessons?edit=true", viewport={"width": 1280, "height": 800})
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
+    source, problems = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(problems).to_have_text("2 steps run, no mistakes.")
     written = source.input_value()
     source.fill(written.replace("query: 4", "query: 99", 1))
-    expect(said).to_have_text("line 12: expected a query from 0 to 18, got 99")
+    expect(problems).to_have_text("line 12: expected a query from 0 to 18, got 99")
     assert page.locator(".lesson_editor .wrong").all_inner_texts() == ["12"]
-    said.locator("button").click()
+    problems.locator("button").click()
     assert selected(source) == "query: 99"
     page.keyboard.type("query: 5")
-    expect(said).to_have_text("2 steps run, no mistakes.")
+    expect(problems).to_have_text("2 steps run, no mistakes.")
     expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Your first step")
     source.press("Control+End")
     expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Another mask")
@@ -40,26 +40,26 @@ def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(o
 
 def test_a_draft_too_long_for_a_link_outlives_a_reload_and_gives_way_to_a_link(open_page: Open) -> None:
     page = open_page("lessons?edit=true")
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
+    source, problems = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(problems).to_have_text("2 steps run, no mistakes.")
     short, draw = source.input_value(), random.Random(0)
     words = [" ".join("".join(draw.choices(ascii_letters, k=7)) for _ in range(500)) for _ in range(4)]
     long = short + "".join(f"\n## Step {number}\n\n```run\n```\n\n{one}\n" for number, one in enumerate(words, 3))
     source.fill(long)
-    expect(said).to_have_text("6 steps run, no mistakes.")
+    expect(problems).to_have_text("6 steps run, no mistakes.")
     expect(page).not_to_have_url(re.compile("packed="))  # written at the end of the run
     page.reload()
-    expect(said).to_have_count(1)  # while the page is redrawn there may be two
+    expect(problems).to_have_count(1)  # while the page is redrawn there may be two
     expect(source).to_have_value(long)
-    expect(said).to_have_text("6 steps run, no mistakes.")
+    expect(problems).to_have_text("6 steps run, no mistakes.")
     page.goto(f"{page.url.split('?')[0]}?edit=true&packed={packed(short)}")
     expect(source).to_have_value(short)
 
 
 def test_what_was_just_typed_is_in_the_file_the_lesson_that_is_opened_and_after_a_reload(open_page: Open) -> None:
     page = open_page("lessons?edit=true")
-    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
-    expect(said).to_have_text("2 steps run, no mistakes.")
+    source, problems = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(problems).to_have_text("2 steps run, no mistakes.")
     source.press("Control+End")
     source.press_sequentially("\nJust")
     with page.expect_download() as saved:

@@ -64,8 +64,8 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             if step.ask:
                 assert page.verdict() == ""
                 page.press(str(1 + number % 2))  # an answer that is right in some steps and wrong in others
-                said = page.verdict()
-                verdicts |= {words for words in VERDICTS["en"] if words in said}
+                text = page.verdict()
+                verdicts |= {words for words in VERDICTS["en"] if words in text}
             where = f"{shelved.name}, {step.title}"
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
@@ -74,8 +74,8 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             looked_at.add(look)
             page.press("ArrowRight")
         assert page.title() == "Summary"
-        asked = sum(step.ask is not None for step in shelved.lesson.steps)
-        assert page.page.locator("ol.seen li").count() == asked
+        questions = sum(step.ask is not None for step in shelved.lesson.steps)
+        assert page.page.locator("ol.seen li").count() == questions
         assert page.overflow() == (0, 0)
         if shelved.lesson.next:
             page.press("ArrowRight")
@@ -199,9 +199,9 @@ def test_a_presented_summary_is_as_large_as_the_prose(visit: Visit) -> None:
     """The glossary's cards and the numbers under tokens are large too."""
     for width in (1280, 1920):
         shown = visit("lesson=causal_mask&present=true", width=width, height=width * 9 // 16, kind=Lessons)
-        for part, least in (("ol.tokens small", 0.0115), (".card", 0.013)):
+        for part, smallest in (("ol.tokens small", 0.0115), (".card", 0.013)):
             size = shown.page.locator(part).first.evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
-            assert size >= least * width - 0.01
+            assert size >= smallest * width - 0.01
         shown = visit("lesson=causal_mask&step=2&present=true", width=width, height=width * 9 // 16, kind=Lessons)
         label, key = (shown.page.locator(f".st-key-answer_0 button {part}").first for part in ("p", "kbd"))
         assert label.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") >= 0.0135 * width - 0.01
@@ -239,14 +239,14 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     button = ".st-key-check_answer button" if typed.count() else "[class*='st-key-answer_'] button"
                     which = 0 if typed.count() else number % 2
                     page.answered(partial(typed.press, "Enter") if known else tab.locator(button).nth(which).tap)
-                    said = page.verdict()
-                    assert any(words in said for words in VERDICTS[language]), where
-                    assert not known or "That is right." in said, where
+                    text = page.verdict()
+                    assert any(words in text for words in VERDICTS[language]), where
+                    assert not known or "That is right." in text, where
                 assert page.overflow()[0] == 0, where
                 assert not tab.locator(".lesson_picture").evaluate_all(SCROLLED), where
                 page.tap(".st-key-next button")
-            asked = sum(step.ask is not None for step in shelved.lesson.steps)
-            assert tab.locator("ol.seen li").count() == asked
+            questions = sum(step.ask is not None for step in shelved.lesson.steps)
+            assert tab.locator("ol.seen li").count() == questions
             bar = [button.bounding_box() for button in tab.locator(".st-key-lesson_nav button:visible").all()]
             assert len({box["y"] for box in bar}) == 1, "one row"
             if shelved.lesson.next:

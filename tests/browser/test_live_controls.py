@@ -40,12 +40,12 @@ def show(page: Page, text: str) -> None:
 
 def cell(page: Page, view: str, query: int, key: int) -> str:
     """Move to a cell of one of the heatmaps by arrow keys, and return its text."""
-    canvas, said = (page.locator(f"[data-part={view}] {name}") for name in ("canvas", ".cell"))
+    canvas, label = (page.locator(f"[data-part={view}] {name}") for name in ("canvas", ".cell"))
     canvas.focus()
     for arrow, steps in (("ArrowUp", 20), ("ArrowLeft", 20), ("ArrowDown", query), ("ArrowRight", key)):
         for _ in range(steps):
             page.keyboard.press(arrow)
-    text: str = said.inner_text()
+    text: str = label.inner_text()
     return text
 
 
@@ -147,9 +147,9 @@ def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) 
         for layer in range(6):
             for head in range(6):
                 at = head if layer % 2 == 0 else 5 - head
-                said = page.locator("[data-part=overview] .name").inner_text()
-                assert said.startswith(f"Layer {layer}, head {at}"), said
-                assert f"{TITLES[name]} {percent(float(share[layer, at]))}" in said, (name, said)
+                name_shown = page.locator("[data-part=overview] .name").inner_text()
+                assert name_shown.startswith(f"Layer {layer}, head {at}"), name_shown
+                assert f"{TITLES[name]} {percent(float(share[layer, at]))}" in name_shown, (name, name_shown)
                 page.keyboard.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
 
 
@@ -283,7 +283,7 @@ def test_axe_finds_nothing(open_page: Open, theme: str) -> None:  # noqa: F811
 def test_a_run_can_be_cancelled_and_what_is_wrong_is_said(open_page: Open) -> None:  # noqa: F811
     page = open_page()
     long = "One upon a time the cat sat. " * 400
-    said = page.evaluate(
+    results = page.evaluate(
         """async (text) => {
           const stop = new AbortController();
           const one = unmask.run(text, {}, { signal: stop.signal }).catch((error) => error.name);
@@ -295,9 +295,9 @@ def test_a_run_can_be_cancelled_and_what_is_wrong_is_said(open_page: Open) -> No
         }""",
         long,
     )
-    assert said[0] == "AbortError"
-    assert re.match("expected masks out of drawn, causal, .*, got slidin", said[1])
-    assert said[2:] == [
+    assert results[0] == "AbortError"
+    assert re.match("expected masks out of drawn, causal, .*, got slidin", results[1])
+    assert results[2:] == [
         "causal: expected a value like true, got 1",
         'drawn: expected strokes, got [["paint",0,0,1,1]]',
         "expected a text",
@@ -335,7 +335,7 @@ def test_in_chinese(open_page: Open, tmp_path: Path) -> None:  # noqa: F811
         main(["page", "--lang", "zh", "--text", hostile, "--masks", '{"causal": false, "sinks": 2}', "-o", str(path)])
         == 0
     )
-    page = open_page(path, words="秒")
+    page = open_page(path, status="秒")
     assert page.get_attribute("html", "lang") == "zh"
     assert page.locator("#text").input_value() == hostile
     assert page.evaluate("window.hurt") is None
@@ -354,8 +354,8 @@ def test_another_checkpoint(open_page: Open, tmp_path: Path) -> None:  # noqa: F
     config = TransformerConfig(vocabulary=4096, context=48, layers=3, heads=2, width=24, mlp_width=40, tied=False)
     network = Transformer(config).half().float()  # rounded to what float16 holds
     save_transformer(network, tmp_path / "tiny")
-    words = (catalog.fetch("story") / "tokenizer.json").read_text("utf-8").replace("<start>", "<other>")
-    (tmp_path / "tiny" / "tokenizer.json").write_text(words, "utf-8")
+    tokenizer = (catalog.fetch("story") / "tokenizer.json").read_text("utf-8").replace("<start>", "<other>")
+    (tmp_path / "tiny" / "tokenizer.json").write_text(tokenizer, "utf-8")
     path = tmp_path / "page.html"
     assert main(["page", "--model", str(tmp_path / "tiny"), "--text", "The cat", "-o", str(path)]) == 0
     page, model = open_page(path), unmask.load(str(tmp_path / "tiny"))

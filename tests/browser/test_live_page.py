@@ -74,13 +74,13 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     """Yield a function that opens the page offline. Afterwards: no request to a host, and no error."""
     watch, contexts = Watch(""), []
 
-    def opened(path: Path = file, words: str = "Tokens: ", **how: Any) -> Page:
+    def opened(path: Path = file, status: str = "Tokens: ", **how: Any) -> Page:
         context = browser.new_context(offline=True, **({"viewport": {"width": 1280, "height": 900}} | how))
         contexts.append(context)
         page = context.new_page()
         watch.follow(page)
         page.goto(path.as_uri())
-        ready(page, words)
+        ready(page, status)
         return page
 
     yield opened
@@ -90,9 +90,9 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     assert all(url.startswith(("file:", "data:", "blob:")) for url in watch.elsewhere)
 
 
-def ready(page: Page, words: str = "Tokens: ") -> None:
+def ready(page: Page, status: str = "Tokens: ") -> None:
     """Wait until the text has been run under the masks that the controls set."""
-    expect(page.locator("#status")).to_contain_text(words)
+    expect(page.locator("#status")).to_contain_text(status)
     expect(page.locator("#cancel")).to_be_disabled()
 
 
@@ -191,20 +191,20 @@ def test_its_masks_are_those_of_the_library_with_padding_too(browser: Browser) -
         batch = model.encode(texts, side)
         for row, masks in zip([0, 1] * 30, specs(chance), strict=False):
             keep = batch.keep[row].numpy()
-            place = np.where(keep, keep.cumsum() - 1, -1).tolist()
-            about = {"ids": place, "indices": place, "keep": keep.tolist(), "text": texts[row], "ends": batch.ends[row]}
+            index = np.where(keep, keep.cumsum() - 1, -1).tolist()
+            about = {"ids": index, "indices": index, "keep": keep.tolist(), "text": texts[row], "ends": batch.ends[row]}
             found = page.evaluate(
                 "([masks, row]) => { const { which, blockedBy } = composed(readSpec(masks), row);"
                 " return Array.from(which, (one) => blockedBy[one].join()); }",
                 [masks, about],
             )
             spec = spec_of(MaskSpec(), masks)
-            context = MaskContext(batch.keep, len(place), 6, split=batch.split)
+            context = MaskContext(batch.keep, len(index), 6, split=batch.split)
             named = context.in_row(context.masks(spec), row)
             expected = [
                 ",".join(name for name, allowed in named.items() if not allowed[q, k])
-                for q in range(len(place))
-                for k in range(len(place))
+                for q in range(len(index))
+                for k in range(len(index))
             ]
             assert [set(one.split(",")) for one in found] == [set(one.split(",")) for one in expected], (
                 side,

@@ -76,7 +76,7 @@ def test_of_words_the_head_has_no_cell_of_the_mask_to_cross_and_no_query_that_ke
         page.page.mouse.move(1, 1)
         if by == "words":
             page.after(lambda: page.page.get_by_role("radio", name="words").click())
-        page.page.mouse.move(*page.place_of(4, 3))
+        page.page.mouse.move(*page.point_of(4, 3))
         page.page.wait_for_function("canvas => canvas.maskEditor.cursor?.q === 4", arg=page.mask.element_handle())
         assert page.page.locator(
             ".st-key-one_head_figure:is([data-moves], [tabindex], [role=application])"
@@ -88,7 +88,7 @@ def test_of_words_the_head_has_no_cell_of_the_mask_to_cross_and_no_query_that_ke
 def test_rows_are_level_where_nothing_can_be_drawn(lab: Callable) -> None:
     page = lab(masks='{"sliding":4,"layers":[4]}')
     assert not page.page.locator(".st-key-mask_canvas").get_by_text("Block", exact=True).is_visible()
-    first = page.place_of(0, 0)[1]
+    first = page.point_of(0, 0)[1]
     cells = page.chart.locator(".heatmaplayer image").last.bounding_box()
     assert first == pytest.approx(cells["y"] + cells["height"] / page.weights().shape[0] / 2, abs=2)
 
@@ -158,7 +158,7 @@ def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Ca
     assert page.blocked()[6].all()
     assert "nothing to attend to" in page.chart.inner_text()
     for key, row in (("r", 4), ("Enter", 5)):
-        page.page.mouse.move(*page.place_of(row, -1))
+        page.page.mouse.move(*page.point_of(row, -1))
         page.after(lambda key=key: page.page.keyboard.press(key))
         assert page.blocked()[row].all(), "the row that the pointer is beside"
     assert list(page.looks(1280, schemes=["dark"]))
@@ -223,7 +223,7 @@ def test_the_keyboard_draws_too(lab: Callable) -> None:
     page.after(lambda: page.page.keyboard.press("u"))
     np.testing.assert_array_equal(page.blocked(), np.triu(np.ones_like(page.blocked()), 1))
 
-    page.page.mouse.move(*page.place_of(2, 1))
+    page.page.mouse.move(*page.point_of(2, 1))
     page.page.keyboard.press("Shift+ArrowDown")
     page.page.mouse.move(0, 0)  # off the canvas: the rectangle that was begun is discarded
     page.page.keyboard.press("ArrowDown")
@@ -257,21 +257,21 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     page = Lab(context.pages[0], f"{server}/mask_lab?{urlencode({'text': LINE})}")
     main, draw = page.page.get_by_test_id("stMain"), page.page.get_by_role("button", name="Draw", exact=True)
     before, above = page.blocked(), main.evaluate("main => main.scrollTop")
-    page.swipe(page.place_of(9, 1), up=90)
+    page.swipe(page.point_of(9, 1), up=90)
     page.page.wait_for_timeout(500)
     assert main.evaluate("main => main.scrollTop") > above
     assert page.mask.evaluate("canvas => canvas.maskEditor.strokes.length") == 0
     assert "attends to 1: " in page.page.locator(".st-key-mask_canvas .why").inner_text()
     draw.tap()
     above = main.evaluate("main => main.scrollTop")
-    page.after(lambda: page.swipe(page.place_of(9, 1), up=60))
+    page.after(lambda: page.swipe(page.point_of(9, 1), up=60))
     drawn = page.blocked() & ~before
     assert drawn[:, 1].sum() == drawn.sum() > 1
     assert main.evaluate("main => main.scrollTop") == above
     strokes = "canvas => canvas.maskEditor.strokes.length"
     count = page.mask.evaluate(strokes)
-    for apart in (0, 64):
-        page.pinch(page.place_of(2, 1), page.place_of(8, 8), apart)
+    for distance in (0, 64):
+        page.pinch(page.point_of(2, 1), page.point_of(8, 8), distance)
         assert page.mask.evaluate(strokes) == count, "two fingers draw nothing"
     page.page.wait_for_function("() => visualViewport.scale > 1.1")
     context.close()
@@ -290,10 +290,10 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
 
 @pytest.mark.parametrize("given", [{"causal": "false"}, {"masks": '{"drawn":[["open",4,14,4,14]]}'}])
 def test_what_a_leak_does_takes_three_lines_at_most(visit: Visit, given: dict[str, str]) -> None:
-    said = visit(urlencode(given | {"query": "4"}), kind=Lab).page.locator(".sentence").first
-    height, line = said.evaluate("one => [one.offsetHeight, parseFloat(getComputedStyle(one).lineHeight)]")
-    assert "leaked" in said.inner_text()
-    assert "Mean loss" in said.inner_text()
+    sentence = visit(urlencode(given | {"query": "4"}), kind=Lab).page.locator(".sentence").first
+    height, line = sentence.evaluate("one => [one.offsetHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert "leaked" in sentence.inner_text()
+    assert "Mean loss" in sentence.inner_text()
     assert height < 3.5 * line
 
 
@@ -302,14 +302,14 @@ def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)
     tokens = page.chart.locator(".xtick text").last.bounding_box()
     assert tokens["y"] + tokens["height"] <= 720
-    page.page.mouse.move(*page.place_of(5, 2))
+    page.page.mouse.move(*page.point_of(5, 2))
     assert page.page.locator(".st-key-mask_canvas .why").bounding_box()["y"] > 0, "nothing had to be scrolled"
     if masks:
         return
     last = page.mask.evaluate("canvas => canvas.maskEditor.mask.height") - 1
     for width, height in ((1280, 720), (1920, 1080)):
         assert list(page.looks(width, height=height, schemes=["light"]))
-        first_cell, last_cell = page.place_of(0, 0), page.place_of(last, last)  # scrolls to the mask
+        first_cell, last_cell = page.point_of(0, 0), page.point_of(last, last)  # scrolls to the mask
         left, top, side = page.chart.evaluate("""chart => {
           const cells = chart.querySelector('.heatmaplayer image').getBoundingClientRect();
           return [cells.left, cells.top, cells.width];

@@ -78,8 +78,8 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
     expect(two).to_have_attribute("aria-pressed", "true")
     expect(three).to_have_attribute("aria-pressed", "false")
     expect(phone.locator("#status")).to_have_text("Your first answer had arrived, and that one counts.")
-    kept = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
-    assert kept["given"] == {"abc-1": 0}
+    saved = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
+    assert saved["given"] == {"abc-1": 0}
 
 
 def test_a_phone_that_missed_the_reveal_counts_its_answer(phone: Page) -> None:

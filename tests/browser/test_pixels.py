@@ -37,7 +37,7 @@ class Pixels(Explore):
         """Return one of the canvases by its key."""
         return self.page.locator(f".st-key-pixels_{key} canvas")
 
-    def place_of(self, key: str, pixel: int) -> tuple[float, float]:
+    def point_of(self, key: str, pixel: int) -> tuple[float, float]:
         """Return the screen coordinates of the centre of a pixel of a large picture."""
         canvas = self.canvas_of(key)
         canvas.scroll_into_view_if_needed()
@@ -48,7 +48,7 @@ class Pixels(Explore):
 
     def click(self, key: str, pixel: int) -> "Pixels":
         """Click a pixel, and wait for the page to change."""
-        self.after(lambda: self.page.mouse.click(*self.place_of(key, pixel)))
+        self.after(lambda: self.page.mouse.click(*self.point_of(key, pixel)))
         return self
 
     def blocked(self) -> int:
@@ -78,7 +78,7 @@ def test_a_click_on_a_pixel_changes_the_pictures_and_the_future(pixels: Callable
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert "from r1 c4" in page.sentence_text()
     assert "pixel=12" in page.page.url
-    page.page.mouse.move(*page.place_of("picture", 30))
+    page.page.mouse.move(*page.point_of("picture", 30))
     assert page.page.locator(".st-key-pixels_picture .why").inner_text().endswith("blocked by causal")
 
 
@@ -88,8 +88,8 @@ def test_the_keyboard_picks_pixels_and_heads(pixels: Callable) -> None:
     def walk(key: str, *keys: str) -> Callable[[], None]:
         def press() -> None:
             page.canvas_of(key).focus()
-            for one in keys:
-                page.page.keyboard.press(one)
+            for pressed in keys:
+                page.page.keyboard.press(pressed)
 
         return press
 
@@ -105,9 +105,9 @@ def test_what_is_drawn_is_what_the_model_goes_on_from(pixels: Callable) -> None:
     assert not page.levels().any()
 
     def stroke() -> None:
-        page.page.mouse.move(*page.place_of("canvas", 10))
+        page.page.mouse.move(*page.point_of("canvas", 10))
         page.page.mouse.down()
-        page.page.mouse.move(*page.place_of("canvas", 13), steps=6)
+        page.page.mouse.move(*page.point_of("canvas", 13), steps=6)
         page.page.mouse.up()
 
     page.after(stroke)
@@ -115,7 +115,7 @@ def test_what_is_drawn_is_what_the_model_goes_on_from(pixels: Callable) -> None:
     assert set(page.levels()[10:14]) == {7}
     page.click("canvas", 11)
     assert page.levels()[11] == 0
-    page.page.mouse.click(*page.place_of("canvas", 40))  # below the line: a pixel that the model draws
+    page.page.mouse.click(*page.point_of("canvas", 40))  # below the line: a pixel that the model draws
     assert page.levels()[40] == 0
 
 
@@ -124,13 +124,13 @@ def test_on_a_phone_a_swipe_scrolls_and_a_tap_picks(server: str, browser: Browse
     watch.follow(context.new_page())
     page = Pixels(context.pages[0], f"{server}/pixels?layer=0&head=0&pixel=35")
     for key, pixel in (("heads", 45), ("picture", 45)):
-        main, place = page.page.get_by_test_id("stMain"), page.place_of(key, pixel)
+        main, point = page.page.get_by_test_id("stMain"), page.point_of(key, pixel)
         above, url = main.evaluate("main => main.scrollTop"), page.page.url
-        page.swipe(place, up=90)
+        page.swipe(point, up=90)
         page.page.wait_for_timeout(500)
         assert main.evaluate("main => main.scrollTop") > above, key
         assert page.page.url == url, key
-        page.after(lambda key=key, pixel=pixel: page.page.touchscreen.tap(*page.place_of(key, pixel)))
+        page.after(lambda key=key, pixel=pixel: page.page.touchscreen.tap(*page.point_of(key, pixel)))
         page.until(lambda url=url: page.page.url != url)
     context.close()
     assert not watch.errors

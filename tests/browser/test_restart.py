@@ -48,11 +48,11 @@ def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, f
     """The click arrives before the new session has drawn that fragment: none of its widgets is registered yet."""
     causal = WhyCausal(page, f"{forgetful[0]}/why_causal?step=2")
     heads = page.locator(".sentence")
-    told = heads.inner_text()
+    sentence = heads.inner_text()
     page.evaluate(LOSE)
     page.wait_for_function(CONNECTED)
     causal.pick("run with the mask")
-    expect(heads).not_to_have_text(told)
+    expect(heads).not_to_have_text(sentence)
 
 
 def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(page: Page, forgetful: tuple) -> None:
@@ -67,14 +67,14 @@ def test_after_a_lost_session_the_page_goes_on_with_the_drawing_of_the_canvas(pa
 
 def test_a_generated_text_that_is_lost_with_its_session_is_said_to_start_over(page: Page, forgetful: tuple) -> None:
     generation = Generation(page, f"{forgetful[0]}/generation").press("step").press("step")
-    told = page.get_by_text("The server no longer has this session: text generated in it starts over from the prompt.")
-    assert (len(generation.written()), told.count()) == (2, 0)
+    note = page.get_by_text("The server no longer has this session: text generated in it starts over from the prompt.")
+    assert (len(generation.written()), note.count()) == (2, 0)
     page.evaluate(LOSE)
     page.wait_for_function(CONNECTED)
     generation.press("step")
-    assert (len(generation.written()), told.count()) == (1, 1)
+    assert (len(generation.written()), note.count()) == (1, 1)
     generation.press("step")
-    assert (len(generation.written()), told.count()) == (2, 0)
+    assert (len(generation.written()), note.count()) == (2, 0)
 
 
 def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:
@@ -84,23 +84,23 @@ def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple,
     box = page.get_by_label("Text, one sequence per line")
     box.fill(TEXT)
     explore.after(lambda: box.press("Control+Enter"))
-    told = page.locator(".sentence").inner_text()
+    sentence = page.locator(".sentence").inner_text()
     explore.toggle("Causal")
     page.evaluate(LOSE)
-    _click_and_expect(explore, told)
+    _click_and_expect(explore, sentence)
     explore.toggle("Causal")
     page.evaluate("() => { window.lost = window.connection; }")
     first.close()
     with running("app.py", tmp_path / "second", PORT, **FORGETS):
-        _click_and_expect(explore, told)
+        _click_and_expect(explore, sentence)
 
 
-def _click_and_expect(explore: Explore, told: str) -> None:
+def _click_and_expect(explore: Explore, sentence: str) -> None:
     """Switch Causal on again, and check that the text and the sentence are as before it was off."""
     page = explore.page
     page.wait_for_function(CONNECTED)
     explore.toggle("Causal")
-    expect(page.locator(".sentence")).to_have_text(told)
+    expect(page.locator(".sentence")).to_have_text(sentence)
     assert page.get_by_label("Text, one sequence per line").input_value() == TEXT
     expect(page.get_by_role("switch", name="Causal", exact=True)).to_be_checked()
     expect(page).not_to_have_url(re.compile("causal"))  # written at the end of the run

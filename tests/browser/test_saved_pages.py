@@ -38,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Picture | Repor
     run, lifted = model.run(TEXT), model.run([TEXT, "one"], causal=False, padding=False, row=1)
     other, one, dates = model.run(TEXT, causal=False), model.run("a"), unmask.load("dates").run("3 March 2021")
     weights = [torch.rand(1, 2, 30, 30).softmax(-1) for _ in range(3)]
-    given = unmask.attentions(weights, [f"t{place}" for place in range(30)])  # spread out: no weight above 0.1
+    given = unmask.attentions(weights, [f"t{index}" for index in range(30)])  # spread out: no weight above 0.1
     return {
         "heads": run.heads(), "head": run.head(4, 0), "tokens": run.tokens(4, 0), "arcs": run.arcs(4, [0, 1]),
         "mask": run.mask(4, 0), "leak": lifted.leak(), "next": run.next_token(), "difference": other.difference(run),
@@ -79,7 +79,7 @@ def read(page: Page) -> str:
 
 
 def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, tmp_path: Path) -> None:
-    said, errors = set(), []
+    views, errors = set(), []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     for name, shown in pages.items():
         file = tmp_path / f"{name}.html"
@@ -87,8 +87,8 @@ def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, t
             shown if isinstance(shown, str) else getattr(shown, "page", shown._repr_html_)(), encoding="utf-8"
         )
         tab.goto(file.as_uri())
-        for one in tab.locator(".heatmap, .tokens:not(.numbers), .arcs").all():
-            expect(one).to_have_attribute("data-head", re.compile("L"))
+        for view in tab.locator(".heatmap, .tokens:not(.numbers), .arcs").all():
+            expect(view).to_have_attribute("data-head", re.compile("L"))
         found = read(tab)
         if tab.locator(".tokens .token").count():
             tab.locator(".tokens .token").last.hover()
@@ -97,9 +97,9 @@ def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, t
                 "tokens => tokens.map((token) => parseFloat(getComputedStyle(token).getPropertyValue('--light')))"
             )
             assert max(light) > 0.1, name
-            said.add(name)
+            views.add(name)
         assert not NO_NUMBER.findall(found), name
-    assert {"heads", "tokens", "report", "given", "dates", "export"} <= said
+    assert {"heads", "tokens", "report", "given", "dates", "export"} <= views
     assert not errors
 
 

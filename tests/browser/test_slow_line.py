@@ -39,7 +39,7 @@ def flip(page: Explore) -> None:
 
 
 def strokes(page: Lab) -> list[Callable[[], object]]:
-    return [lambda cell=cell: page.page.mouse.click(*page.place_of(*cell)) for cell in CELLS]
+    return [lambda cell=cell: page.page.mouse.click(*page.point_of(*cell)) for cell in CELLS]
 
 
 def drawn(page: Lab) -> list[tuple[int, int]]:
@@ -74,8 +74,8 @@ def test_a_query_moved_by_keys_goes_on_from_where_they_led_and_stays_when_a_mask
 def test_a_head_chosen_in_the_overview_stays_when_a_mask_is_flipped(visit: Visit) -> None:
     page = visit(urlencode({"text": LINE}))
     box = page.canvas.bounding_box()
-    place = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.2
-    unheard(page, lambda: page.page.mouse.click(*place), lambda: flip(page))
+    point = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.2
+    unheard(page, lambda: page.page.mouse.click(*point), lambda: flip(page))
     assert (linked(page, "layer"), linked(page, "head"), linked(page, "causal")) == ("0", "1", "false")
     assert (page.shown("Layer"), page.shown("Head")) == ("0", "1")
 

@@ -27,12 +27,12 @@ def run() -> Run:
     return unmask.load("story").run(TEXT)
 
 
-def takes(place: Locator, **key: Any) -> bool:
+def takes(view: Locator, **key: Any) -> bool:
     """Whether a view handles a key itself and prevents the browser's own action."""
-    prevented: bool = place.evaluate(
-        """(place, key) => {
+    prevented: bool = view.evaluate(
+        """(view, key) => {
           const event = new KeyboardEvent("keydown", { ...key, bubbles: true, composed: true, cancelable: true });
-          place.dispatchEvent(event);
+          view.dispatchEvent(event);
           return event.defaultPrevented;
         }""",
         key,
@@ -53,7 +53,7 @@ def test_a_name_is_cut_by_its_width_and_between_characters(browser: Browser) -> 
 
 @pytest.mark.parametrize("view", ["overview", "heatmap", "mask", "pixels"])
 def test_a_browser_s_shortcut_is_not_a_key_of_a_picture(view: str, run: Run, browser: Browser, tmp_path: Path) -> None:
-    three = unmask.digit([place % 8 for place in range(64)], 3)
+    three = unmask.digit([index % 8 for index in range(64)], 3)
     shown = {
         "overview": run.heads(),
         "heatmap": run.head(4, 0),
@@ -195,9 +195,9 @@ def test_the_step_at_the_cursor_is_the_one_that_python_reads(browser: Browser) -
     parts = [re.search(rf"^{begin}.*?{end}", text, re.DOTALL | re.MULTILINE) for begin, end in STEP_PARTS]
     of = "\n".join(part[0] for part in parts if part)
     page = browser.new_page()
-    places = ["title", "a note", "One", "no step", "one", "Two", "python", "two"]
-    found = [page.evaluate(f"([text, at]) => {{ {of} return stepAt(text, at); }}", [STEPS, STEPS.index(one) + 5])
-             for one in places]  # fmt: skip
+    snippets = ["title", "a note", "One", "no step", "one", "Two", "python", "two"]
+    found = [page.evaluate(f"([text, at]) => {{ {of} return stepAt(text, at); }}", [STEPS, STEPS.index(snippet) + 5])
+             for snippet in snippets]  # fmt: skip
     assert found == [1, 1, 1, 1, 1, 2, 2, 2]
     assert [step.title for step in read(STEPS).steps] == ["One", "Two"]
     page.close()

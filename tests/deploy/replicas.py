@@ -40,16 +40,16 @@ def main() -> None:
         log = folder / "log"
         address = stack.enter_context(proxied(servers, log))
         cookies = [cookie_of(address) for _ in range(READERS)]
-        asyncio.run(come(address, cookies))
+        asyncio.run(visit(address, cookies))
         first = replicas_in(log)
-        asyncio.run(come(address, cookies))
+        asyncio.run(visit(address, cookies))
         again = replicas_in(log)
         assert len(first) == 2, f"expected readers at both servers, got {first}"
         assert all(again[server] == 2 * first[server] for server in first), f"expected the same again, got {again}"
         print(f"{READERS} users, each twice on the same server: {sorted(first.values())}")
         end(servers[0])
         began = time.monotonic()
-        asyncio.run(come(address, cookies))
+        asyncio.run(visit(address, cookies))
         print(f"with one server stopped, all {READERS} reconnected within {time.monotonic() - began:.1f} s")
         assert "marked" not in log.read_text(), "the proxy's log has a text in it"
         assert "frame-ancestors 'self'" in urlopen(address).headers["Content-Security-Policy"]
@@ -105,7 +105,7 @@ def cookie_of(address: str) -> str:
     return f"unmask_replica={cookies['unmask_replica'].value}"
 
 
-async def come(address: str, cookies: list[str]) -> None:
+async def visit(address: str, cookies: list[str]) -> None:
     """Open the page and toggle a mask with each of the cookies in turn."""
     for cookie in cookies:
         async with connect(

@@ -81,8 +81,8 @@ def full_disk(path: Path) -> Iterator[None]:
 def test_what_was_there_before_a_full_disk_is_still_there_and_nothing_else(tmp_path: Path, name: str) -> None:
     WRITTEN[name](tmp_path, 3)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    words = rf"{name} was not written \(No space left on device\)"
-    with full_disk(tmp_path / name), pytest.raises(OSError, match=words):
+    message = rf"{name} was not written \(No space left on device\)"
+    with full_disk(tmp_path / name), pytest.raises(OSError, match=message):
         WRITTEN[name](tmp_path, 5)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert after.keys() == before.keys()

@@ -197,8 +197,8 @@ def test_reading_a_file_waits_for_nobody(tmp_path: Path) -> None:
     fifo("pipe")(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "large").write_bytes(bytes(11))
-    for name, words in (("pipe", "not a regular file"), ("folder", "folder"), ("large", "more than 10 bytes")):
-        with pytest.raises(OSError, match=words):
+    for name, message in (("pipe", "not a regular file"), ("folder", "folder"), ("large", "more than 10 bytes")):
+        with pytest.raises(OSError, match=message):
             files.read_regular(tmp_path / name, 10)
     assert files.read_regular(tmp_path / "large", 11) == bytes(11)
 

@@ -101,12 +101,12 @@ async def refused(server: Server, model: str) -> tuple[str, int]:
     """Return the error that a user gets who asks for a model, and how often another user flipped meanwhile."""
     async with visiting(server.address, EXPLORE, "other words") as other, Beside(other) as beside:
         async with visiting(server.address, EXPLORE, "some words", model=model) as reader:
-            with pytest.raises(RuntimeError) as told:
+            with pytest.raises(RuntimeError) as error:
                 await reader.open()
         flips = beside.flips
         while beside.flips < flips + 2:
             await asyncio.sleep(0.05)
-    return str(told.value), flips
+    return str(error.value), flips
 
 
 def test_it_takes_its_limit_for_the_machine_s_memory(server: Server) -> None:
@@ -122,8 +122,8 @@ async def come_and_flip(server: Server) -> None:
 
 def test_a_model_without_room_is_a_sentence(server: Server, tmp_path: Path) -> None:
     save_large(tmp_path)
-    words, flips = finished(refused(server, str(tmp_path)))
-    assert "There was not enough memory for this" in words
+    text, flips = finished(refused(server, str(tmp_path)))
+    assert "There was not enough memory for this" in text
     assert flips
 
 
@@ -144,8 +144,8 @@ def save_large(folder: Path) -> None:
 
 def test_a_hub_that_never_answers_is_a_sentence_within_seconds(server: Server) -> None:
     began = time.monotonic()
-    words, flips = finished(refused(server, "some/model"))
-    assert "the Hub cannot be reached" in words
+    text, flips = finished(refused(server, "some/model"))
+    assert "the Hub cannot be reached" in text
     assert flips
     assert time.monotonic() - began < PATIENCE
 
@@ -164,8 +164,8 @@ def test_clients_that_vanish_are_let_go_and_do_no_harm(server: Server) -> None:
             assert time.monotonic() < end, f"{server.sessions()} sessions, {server.process.num_fds()} files of {files}"
         assert server.sessions() == 0
     finally:
-        for one in gone:
-            one.close()
+        for connection in gone:
+            connection.close()
 
 
 def vanishing(port: int, *, asks: bool) -> socket.socket:
@@ -195,8 +195,8 @@ def test_a_message_longer_than_any_of_the_app_s_is_refused_before_it_comes(serve
 
 
 def test_a_few_of_many_files_that_a_session_uploads_are_kept(server: Server) -> None:
-    kept = finished(upload_many(server))
-    assert kept.split()[-1] == str(MAX_UPLOADS)  # bytes
+    text = finished(upload_many(server))
+    assert text.split()[-1] == str(MAX_UPLOADS)  # bytes
 
 
 async def upload_many(server: Server) -> str:

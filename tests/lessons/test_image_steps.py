@@ -69,7 +69,7 @@ def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> N
     found = answer(model, trace, trace, "", QuestionSubject("where", 0, 2, 2, None, (), image=SCENE))
     shares = shape_shares(trace.weights(2, 2)[-1, :PATCHES].numpy(), SCENE)
     assert [choice.values["shape"] for choice in found.choices] == [*shares]
-    assert [found.choices[place].values["shape"] for place in found.right] == [max(shares, key=lambda one: shares[one])]
+    assert [found.choices[index].values["shape"] for index in found.right] == [max(shares, key=lambda one: shares[one])]
     assert (found.why.values["shape"], found.why.values["share"]) == (shape, shares[shape])
 
 
@@ -93,7 +93,7 @@ def test_an_image_is_a_scene_and_no_address(image: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "sentence"),
     [
         (
             lesson(more="model: story"),
@@ -105,15 +105,15 @@ def test_an_image_is_a_scene_and_no_address(image: str) -> None:
         (lesson(more="image: white\nask: where"), "line 15: expected an image of different shapes"),
     ],
 )
-def test_what_is_no_step_on_an_image_is_said_with_its_line(made: str, said: str) -> None:
+def test_what_is_no_step_on_an_image_is_said_with_its_line(made: str, sentence: str) -> None:
     (step,) = read(made).steps
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
         CourseModels(download=False).step(step)
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 def test_the_questions_and_pictures_of_a_text_need_no_image() -> None:
-    for more, said in (
+    for more, sentence in (
         ("show: image", "line 13: expected `image`"),
         ("ask: where", "line 13: expected a step with an image"),
     ):
@@ -121,4 +121,4 @@ def test_the_questions_and_pictures_of_a_text_need_no_image() -> None:
         (step,) = read(text.replace("model: captioner", "model: story").replace("L1", "L0")).steps
         with pytest.raises(ValueError) as caught:  # noqa: PT011
             CourseModels(download=False).step(step)
-        assert said in str(caught.value)
+        assert sentence in str(caught.value)

@@ -59,7 +59,7 @@ PAIRS = [f"{first[0].upper() + first[1:]} {second}" for first, second in pairwis
 def random_texts() -> list[str]:
     """Return the lesson's text, and ten of 8 to 14 different characters, a space, and the same characters again."""
     draw = random.Random(0)
-    spans = ["".join(draw.sample(string.ascii_letters + string.digits, 8 + place % 7)) + " " for place in range(10)]
+    spans = ["".join(draw.sample(string.ascii_letters + string.digits, 8 + index % 7)) + " " for index in range(10)]
     return ["qZ7kV3mXbR qZ7kV3mXb", *(span + span[:-1] for span in spans)]
 
 
@@ -136,7 +136,7 @@ def test_from_text_to_next_token(story: Model) -> None:
         twice = f"{text[:-1].lower()} {text[:-1].lower()}"
         batch, vectors = story.encode([twice]), embeddings(story, run(story, twice), 0)
         ids = batch.ids[0].tolist()
-        again = [(ids.index(one), place) for place, one in enumerate(ids) if ids.index(one) < place]
+        again = [(ids.index(one), position) for position, one in enumerate(ids) if ids.index(one) < position]
         cosines = vectors @ vectors.T / np.outer(*[np.linalg.norm(vectors, axis=1)] * 2)
         assert all(0.5 < cosines[one, other] < 0.9999 for one, other in again)
         assert np.mean([cosines[one, other] for one, other in again]) > 2 * np.mean(cosines)
@@ -172,8 +172,8 @@ def test_the_formulas_of_from_text_to_next_token_give_what_it_shows(story: Model
 def test_a_token_that_is_said_to_come_twice_does(story: Model, language: str, name: str) -> None:
     """“Peter” begins the text without a space, and is therefore a different token from “·Peter”."""
     pieces = story.encode([PETER]).pieces[0]
-    said = (FOLDER / language / f"{name}.md").read_text("utf-8")
-    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", said))
+    text = (FOLDER / language / f"{name}.md").read_text("utf-8")
+    quoted = set(re.findall("“(·?(?:Peter|blew|his|silver))”", text))
     assert {one for one in quoted if pieces.count(one) != 2} == {"Peter", "·Peter"}
 
 

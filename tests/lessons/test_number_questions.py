@@ -29,18 +29,18 @@ Ask = Callable[..., Answer]
 def ask(story: Model) -> Ask:
     """Return a function that answers a question about a text whose masks are compared with the standard ones."""
 
-    def asked(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
+    def answer_of(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
         batch = story.encode(text.split("\n"), "right")
         head = about.pop("head", (0, 0))
         assert isinstance(head, tuple)
         subject = replace(QuestionSubject(kind, 0, *head), **about)
         return answer(story, story.run(batch, masks), story.run(batch), "story", subject)
 
-    return asked
+    return answer_of
 
 
 def right(found: Answer) -> list[str]:
-    return [plain(found.choices[place]) for place in sorted(found.right)]
+    return [plain(found.choices[index]) for index in sorted(found.right)]
 
 
 def test_a_row_by_hand() -> None:
@@ -68,23 +68,23 @@ def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: lis
 
 
 def test_the_weight_that_a_blocked_key_gets_is_named_however_small(ask: Ask) -> None:
-    said = plain(ask("becomes", numbers=replace(ROW, add="-10", sink=3.0)).why)
+    text = plain(ask("becomes", numbers=replace(ROW, add="-10", sink=3.0)).why)
     exps = np.exp([*ROW_SCORES[:3], ROW_SCORES[3] - 10, 3])
-    assert said.endswith(f"the blocked key “down” gets {number(exps[3] / exps.sum())}.")
+    assert text.endswith(f"the blocked key “down” gets {number(exps[3] / exps.sum())}.")
 
 
 @pytest.mark.parametrize(("sink", "equals"), [(None, "="), (0.5, "="), (1.5, "≈"), (3.0, "≈")])
 def test_the_sum_of_a_row_s_weights_holds_as_it_is_printed(ask: Ask, sink: float | None, equals: str) -> None:
-    said = plain(ask("becomes", numbers=replace(ROW, sink=sink)).why)
-    terms, total = re.fullmatch(rf"The weights add up to (.*) {equals} (.*)\.", said).groups()
+    text = plain(ask("becomes", numbers=replace(ROW, sink=sink)).why)
+    terms, total = re.fullmatch(rf"The weights add up to (.*) {equals} (.*)\.", text).groups()
     assert (sum(map(Decimal, terms.split(" + "))) == Decimal(total)) == (equals == "=")
 
 
 def test_counts_of_cells_have_separators(ask: Ask) -> None:
     masks = MaskSpec(), MaskSpec(causal=False)
-    said = plain(ask("picture", text="a " * 60, among=masks).why)
-    tokens = int(re.findall(r"of ([\d,]+) cells", said)[0].replace(",", "")) ** 0.5
-    assert re.search(rf"It blocks {tokens * (tokens - 1) / 2:,.0f} of {tokens**2:,.0f} cells", said)
+    sentence = plain(ask("picture", text="a " * 60, among=masks).why)
+    tokens = int(re.findall(r"of ([\d,]+) cells", sentence)[0].replace(",", "")) ** 0.5
+    assert re.search(rf"It blocks {tokens * (tokens - 1) / 2:,.0f} of {tokens**2:,.0f} cells", sentence)
     assert tokens > 50
 
 
@@ -103,8 +103,8 @@ def test_numbers_of_a_row_and_how_near_is_right(ask: Ask) -> None:
     found = ask("number", numbers=ROW, of="score", key=1, within=0.05)
     assert right(found) == ["2.83"]
     assert found.number == pytest.approx(4 / 2**0.5)
-    (place,) = found.right
-    assert [found.typed(number) for number in (2.8, 2.87, 2.77, -2.83)] == [place, place, OTHER, OTHER]
+    (index,) = found.right
+    assert [found.typed(number) for number in (2.8, 2.87, 2.77, -2.83)] == [index, index, OTHER, OTHER]
     assert right(ask("number", numbers=ROW, of="weight", key=0)) == ["0.18"]
     assert right(ask("number", numbers=ROW, of="output")) == ["0.35"]
     numbers = [float(plain(one)) for one in found.choices]

@@ -30,7 +30,7 @@ def ask(
 
 def right(found: Answer) -> list[object]:
     """Return the text of each right choice: its sentence, or the value of its placeholder if it has one."""
-    choices = [found.choices[place] for place in sorted(found.right)]
+    choices = [found.choices[index] for index in sorted(found.right)]
     return [next(iter(choice.values.values()), choice.sentence) for choice in choices]
 
 
@@ -138,12 +138,12 @@ def test_the_masks_of_a_picture_are_those_that_block_its_cells(story: Model, mas
 
 
 def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> None:
-    among = (MaskSpec(), replace(MaskSpec(), sliding=99), FREE)
-    assert ask(story, "picture", TWO, among=among).right == {0, 1}
+    options = (MaskSpec(), replace(MaskSpec(), sliding=99), FREE)
+    assert ask(story, "picture", TWO, among=options).right == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "said"),
+    ("kind", "more", "sentence"),
     [
         ("looks", {"query": 99}, "a query from 0 to 13, got 99"),
         ("looks", {"query": 0}, "sees two tokens or more, got one that sees 1"),
@@ -151,10 +151,10 @@ def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> Non
         ("picture", {"among": (FREE, CAUSAL)}, "at least one made the picture"),
     ],
 )
-def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, said: str) -> None:
+def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, sentence: str) -> None:
     masks = PADDING if kind == "picture" else None
     text = TWO if kind == "picture" else PETER
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         ask(story, kind, text, masks, **more)
 
 
@@ -171,7 +171,7 @@ def test_a_picture_s_masks_are_those_of_the_head_that_is_shown(story: Model) -> 
     """The causal mask is off in layer 3 alone; the head is in layer 0."""
     other = MaskSpec(causal=False, layers=(3,))
     found = ask(story, "picture", ONCE, other, head=(0, 3), among=(other, MaskSpec(causal=False)))
-    assert [plain(found.choices[place]) for place in (*found.right,)] == ["causal mask + padding mask"]
+    assert [plain(found.choices[index]) for index in (*found.right,)] == ["causal mask + padding mask"]
     assert "causal mask + padding mask" in plain(found.why)
     assert plain(found.choices[1]) == "padding mask"
 

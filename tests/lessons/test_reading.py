@@ -58,7 +58,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "line", "said"),
+    ("written", "instead", "line", "text"),
     [
         ("---\ntitle", "title", 1, "expected ---"),
         ("minutes: 7", "minutes: ten", 4, "minutes, a whole number from 1 to 240, got 'ten'"),
@@ -123,11 +123,11 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("text: one two three\n", "", 10, "text, a text of at most 2,000 characters, here or at the top"),
     ],
 )
-def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, said: str) -> None:
+def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, text: str) -> None:
     assert LESSON.count(written) == 1
     with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
         read(LESSON.replace(written, instead), ["padding", "windows"])
-    assert said in str(error.value)
+    assert text in str(error.value)
 
 
 @pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c"])
@@ -170,9 +170,9 @@ def test_unknown_lessons_are_named_beside_other_mistakes_of_the_front_matter() -
     front = "minutes: five\nnext: nowhere\nafter: [padding, none_such, nor_this]"
     with pytest.raises(ValueError, match="minutes") as error:
         read(LESSON.replace("minutes: 7", front), ["padding", "windows"])
-    said = [line for line in str(error.value).splitlines() if "line 1:" not in line]
-    assert [line.partition(":")[0] for line in said] == ["line 4", "line 5", "line 6", "line 6"]
-    assert [line.rpartition(" ")[2] for line in said] == ["'five'", "'nowhere'", "'none_such'", "'nor_this'"]
+    mistakes = [line for line in str(error.value).splitlines() if "line 1:" not in line]
+    assert [line.partition(":")[0] for line in mistakes] == ["line 4", "line 5", "line 6", "line 6"]
+    assert [line.rpartition(" ")[2] for line in mistakes] == ["'five'", "'nowhere'", "'none_such'", "'nor_this'"]
 
 
 def test_a_named_pipe_in_a_folder_of_lessons_is_a_mistake_and_never_waited_for(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_all_lessons_that_ship_are_read_each_names_the_next_and_each_asks_three_
     assert min(sum(step.ask is not None for step in lesson.steps) for lesson in lessons) >= 3
     assert all(step.notice for lesson in lessons for step in lesson.steps)
     names = [one.name for one in found]
-    before = [set(names[:place]) for place in range(len(names))]
+    before = [set(names[:index]) for index in range(len(names))]
     assert all(set(one.after) <= seen for one, seen in zip(lessons, before, strict=True))
     assert all(5 <= len(one.steps) <= 7 for name, one in zip(names, lessons, strict=True) if name in NEW)
     sources = [(FOLDER / language / f"{name}.md").read_text(encoding="utf-8") for name in names]

@@ -108,8 +108,8 @@ class TestLoading:
     def test_a_model_of_a_page_is_no_repository(self, name: str, page: str) -> None:
         assert (catalog.CHECKPOINTS / name.split("-")[0]).is_dir()
         for ask in (catalog.load, catalog.download_size):
-            said = f"^{name} has a page of its own, {page}. Choose another model, such as story.$"
-            with pytest.raises(CheckpointError, match=said):
+            text = f"^{name} has a page of its own, {page}. Choose another model, such as story.$"
+            with pytest.raises(CheckpointError, match=text):
                 ask(name)
         with pytest.raises(CheckpointError, match=r"such as gpt2\.$"):
             catalog.load(name, settings=Settings(models=("gpt2",)))

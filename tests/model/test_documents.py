@@ -25,7 +25,7 @@ def documents(batch: TokenBatch, separator: str, row: int = 0) -> dict[int, str]
 def word_pieces() -> BatchTokenizer:
     """Return a lower-casing WordPiece tokenizer, like BERT's."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "##s", "sat", ".", "e"]
-    tokenizer = Tokenizer(models.WordPiece({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()

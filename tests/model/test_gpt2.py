@@ -65,9 +65,9 @@ def padded(vocabulary: int, pad_side: str) -> TokenBatch:
     generator = torch.Generator().manual_seed(0)
     longest = max(LENGTHS)
     ids = torch.randint(0, vocabulary, (len(LENGTHS), longest), generator=generator)
-    places = torch.arange(longest)
+    slots = torch.arange(longest)
     lengths = torch.tensor(LENGTHS)[:, None]
-    keep = places >= longest - lengths if pad_side == "left" else places < lengths
+    keep = slots >= longest - lengths if pad_side == "left" else slots < lengths
     return TokenBatch(ids, keep, (), pad_side)
 
 

@@ -33,11 +33,11 @@ HALVES = {"float16": 8e-3, "bfloat16": 8e-2}  # of the largest logit: twice the 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return folders of a Llama with grouped queries, a Gemma 2 with windows and a soft-cap, and Unmask's decoder."""
-    place = tmp_path_factory.mktemp("models")
-    made = [families.save(name, place / name) for name in ("llama", "gemma2")]
-    (place / "tiny").mkdir()
-    save_tiny(place / "tiny")
-    return [*made, place / "tiny"]
+    folder = tmp_path_factory.mktemp("models")
+    made = [families.save(name, folder / name) for name in ("llama", "gemma2")]
+    (folder / "tiny").mkdir()
+    save_tiny(folder / "tiny")
+    return [*made, folder / "tiny"]
 
 
 def test_without_a_gpu_all_is_on_the_cpu_and_a_device_asked_for_is_missed_in_words() -> None:

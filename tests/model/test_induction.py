@@ -74,10 +74,10 @@ def test_rows_repeat_a_span_and_take_no_loss_of_what_comes_first() -> None:
     for row, wanted in zip(ids, targets, strict=True):
         counted = (wanted >= 0).nonzero().flatten()
         assert torch.equal(wanted[counted][:-1], row[counted[1:]])
-        assert all(_came_before(row, int(place), int(wanted[place])) for place in counted)
-        assert not any(_came_before(row, place, int(row[place + 1])) for place in range(int(counted[0]) - 1))
+        assert all(_came_before(row, int(position), int(wanted[position])) for position in counted)
+        assert not any(_came_before(row, position, int(row[position + 1])) for position in range(int(counted[0]) - 1))
 
 
-def _came_before(row: Tensor, place: int, token: int) -> bool:
+def _came_before(row: Tensor, position: int, token: int) -> bool:
     """Whether the token followed an earlier copy of the token at this position."""
-    return any(row[one] == row[place] and row[one + 1] == token for one in range(place))
+    return any(row[one] == row[position] and row[one + 1] == token for one in range(position))

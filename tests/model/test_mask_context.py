@@ -69,10 +69,10 @@ class TestMaskContext:
             assert allowed.shape[1] == heads
 
     def test_layers_under_the_same_masks_share_them(self) -> None:
-        places = [dataclasses.replace(self.HERE, layer=layer) for layer in range(5)]
+        contexts = [dataclasses.replace(self.HERE, layer=layer) for layer in range(5)]
         made: dict = {}
         spec = MaskSpec(sliding=2, layers=(1, 3))
-        found = [place.allowed(spec, made) for place in places]
+        found = [context.allowed(spec, made) for context in contexts]
         assert len(made) == 2
         assert found[0] is found[2] is found[4]
         assert found[1] is found[3]

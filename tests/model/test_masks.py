@@ -89,17 +89,17 @@ class TestLeftOut:
 def may_attend(spec: MaskSpec, keep: list[bool], document: list[int], window: int | None, q: int, k: int) -> bool:
     """Whether q may attend to k by the definition of every mask: if any mask blocks it, it is blocked unless sinks or a
     prefix open it; what is drawn overrides everything."""
-    place = [sum(keep[:position]) for position in range(len(keep))]
+    index = [sum(keep[:position]) for position in range(len(keep))]
     real = keep[q] and keep[k]
     for stroke in reversed(spec.drawn):
-        inside = stroke.query <= place[q] <= stroke.last_query and stroke.key <= place[k] <= stroke.last_key
+        inside = stroke.query <= index[q] <= stroke.last_query and stroke.key <= index[k] <= stroke.last_key
         if real and inside and stroke.kind == "erase":
             break
         if real and inside:
             return stroke.kind == "open"
-    if real and place[k] < spec.sinks:
+    if real and index[k] < spec.sinks:
         return True
-    if real and max(place[q], place[k]) < spec.prefix:
+    if real and max(index[q], index[k]) < spec.prefix:
         return True
     return (
         (k <= q or not spec.causal)

@@ -56,8 +56,8 @@ def largest(
     return {one: max(padded.compare(model, texts, one, causal, *by_themselves).largest()) for one in choices}
 
 
-def near(found: dict[PaddingChoice, float], most: float = TOLERANCE) -> set[PaddingChoice]:
-    return {choice for choice, difference in found.items() if difference <= most}
+def near(found: dict[PaddingChoice, float], tolerance: float = TOLERANCE) -> set[PaddingChoice]:
+    return {choice for choice, difference in found.items() if difference <= tolerance}
 
 
 def logits_by_hand(model: Model, text: str, causal: bool) -> Tensor:
@@ -129,9 +129,9 @@ class TestWhatIsReported:
         logits = story.run(batch, choice.spec(True)).logits
         for row, text in enumerate(STORY_LINES):
             real = batch.real(row)
-            apart = (logits[row, real] - logits_by_hand(story, text, True)).abs().amax(-1)
-            assert_near(found.apart[row, real], apart, 2e-5, text)
-            assert found.largest()[row] == pytest.approx(float(apart.max()), abs=2e-5)
+            differences = (logits[row, real] - logits_by_hand(story, text, True)).abs().amax(-1)
+            assert_near(found.apart[row, real], differences, 2e-5, text)
+            assert found.largest()[row] == pytest.approx(float(differences.max()), abs=2e-5)
             probabilities = logits[row, real.stop - 1].softmax(-1)
             guess = found.guesses[row]
             assert guess.token == int(probabilities.argmax())

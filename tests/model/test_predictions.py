@@ -19,8 +19,8 @@ class Run:
         return torch.tensor([torch.nan, 2.0])
 
 
-@pytest.mark.parametrize(("most", "tokens"), [(3, [1, 3, 4]), (10, [1, 3, 4, 0, 6, 2, 5])])
-def test_of_a_small_vocabulary_there_are_no_more_than_all(most: int, tokens: list[int]) -> None:
-    found = predictions(Run(), 0, None, most)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("count", "tokens"), [(3, [1, 3, 4]), (10, [1, 3, 4, 0, 6, 2, 5])])
+def test_of_a_small_vocabulary_there_are_no_more_than_all(count: int, tokens: list[int]) -> None:
+    found = predictions(Run(), 0, None, count)  # type: ignore[arg-type]
     assert found.tokens.tolist() == tokens
     np.testing.assert_array_equal(found.probabilities, CHANCES[tokens].numpy())

@@ -133,7 +133,7 @@ class TestDrawing:
     def test_depends_on_seed_and_position_alone(self) -> None:
         flat = torch.zeros(1_000)
         drawn = {(seed, at): draw(flat, Sampling(seed=seed), at).token for seed in range(8) for at in range(8)}
-        again = {place: draw(flat, Sampling(seed=place[0]), place[1]).token for place in reversed(list(drawn))}
+        again = {key: draw(flat, Sampling(seed=key[0]), key[1]).token for key in reversed(list(drawn))}
         assert drawn == again
         assert len(set(drawn.values())) > 55  # 64 draws of 1,000 tokens: hardly any twice
         assert drawn[1, 2] != drawn[2, 1]

@@ -55,7 +55,7 @@ def batch(request: pytest.FixtureRequest, tiny: Model) -> TokenBatch:
     return tiny.encode(TEXTS, request.param)
 
 
-def places_in(trace: Trace) -> Iterator[tuple[int, int, int]]:
+def heads_of(trace: Trace) -> Iterator[tuple[int, int, int]]:
     """Return every row, layer and head."""
     return product(range(len(trace.batch.ids)), range(trace.num_layers), range(trace.num_heads))
 
@@ -118,7 +118,7 @@ class TestUnderEveryMask:
     def test_blocked_weights_are_zero(self, tiny: Model, batch: TokenBatch, spec: MaskSpec) -> None:
         trace = tiny.run(batch, spec)
         assert not trace.logits.isnan().any()
-        for row, layer, head in places_in(trace):
+        for row, layer, head in heads_of(trace):
             weights, allowed = trace.weights(layer, head, row), trace.allowed(layer, row, head=head)
             assert torch.equal(weights > 0, allowed)
             assert_near(weights.sum(-1), allowed.any(-1).float(), 1e-5, "sums of rows, 0 for an empty row")
@@ -194,7 +194,7 @@ class TestHeads:
     def test_only_its_heads_are_under_the_mask(self, tiny: Model, batch: TokenBatch, heads: tuple[int, ...]) -> None:
         usual, run = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False, heads=heads))
         assert torch.equal(usual.layers[0].q, run.layers[0].q)
-        for row, layer, head in places_in(run):
+        for row, layer, head in heads_of(run):
             ahead = float(run.weights(layer, head, row)[run.batch.real(row)].triu(run.batch.real(row).start + 1).sum())
             assert (ahead > 0.1) == (head in heads)
             assert ("causal" in run.blocked_by(layer, row, head=head)) == (head not in heads)
@@ -263,8 +263,8 @@ class TestPositions:
         batch = story.encode([text])
         spec = MaskSpec(documents=".", positions="documents")
         numbers, positions = batch.split(".")[0].tolist(), positions_under(spec, batch)[0].tolist()
-        starts = [place for place, number in enumerate(numbers) if number not in numbers[:place]]
-        assert positions == [place - max(start for start in starts if start <= place) for place in range(len(numbers))]
+        starts = [index for index, number in enumerate(numbers) if number not in numbers[:index]]
+        assert positions == [index - max(start for start in starts if start <= index) for index in range(len(numbers))]
         assert not story.run(batch, spec).logits.isnan().any()
 
     def test_it_is_that_position_that_the_model_reads(self, tiny: Model) -> None:

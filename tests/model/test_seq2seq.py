@@ -131,7 +131,7 @@ class TestWhatIsSeen:
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("target", "memory", "words"),
+        ("target", "memory", "message"),
         [
             (
                 TARGET,
@@ -146,9 +146,9 @@ class TestRefusals:
         ],
     )
     def test_inputs_that_do_not_fit(
-        self, stacks: tuple[Encoder, Decoder], target: Tensor, memory: Tensor, words: str
+        self, stacks: tuple[Encoder, Decoder], target: Tensor, memory: Tensor, message: str
     ) -> None:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             stacks[1](target, memory)
 
     @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ NONSENSE_AS_JSON = [
 ]
 NO_STROKE = [
     *[(kind, 0, 0, 0, 0) for kind in (None, "", "Block", b"block", 1, True, ["block"])],
-    *[("block", *[wrong if at == place else 5 for place in range(4)]) for at in range(4) for wrong in NO_COUNT],
+    *[("block", *[wrong if at == index else 5 for index in range(4)]) for at in range(4) for wrong in NO_COUNT],
     ("block", 3, 0, 2, 0),
     ("block", 0, 3, 0, 2),
 ]

@@ -256,8 +256,8 @@ class TestLimits:
         assert whole.cut == ("",)
         assert batch.cut[1] == ""
         assert text.endswith(batch.cut[0])
-        kept = "".join(batch.pieces[0][len(start) :]).replace("·", " ")
-        assert kept + batch.cut[0] == text
+        text_read = "".join(batch.pieces[0][len(start) :]).replace("·", " ")
+        assert text_read + batch.cut[0] == text
 
     def test_a_text_that_just_fits_is_not_cut(self, tokenizer: Tokenizer) -> None:
         length = len(tokenizer.encode(self.TEXT).ids)
@@ -308,12 +308,12 @@ class TestLimits:
 
 class TestShortened:
     @pytest.mark.parametrize("text", ["word " * 300, "🦊" * 100, "é 漢字 " * 90, "a" * 3000], ids=len)
-    @pytest.mark.parametrize("most", [7, 17, 300])
-    def test_it_is_a_beginning_of_at_most_so_many_tokens(self, text: str, most: int) -> None:
+    @pytest.mark.parametrize("max_tokens", [7, 17, 300])
+    def test_it_is_a_beginning_of_at_most_so_many_tokens(self, text: str, max_tokens: int) -> None:
         story = catalog.load("story")
-        cut = shortened(text, most, story.encode)
+        cut = shortened(text, max_tokens, story.encode)
         assert text.startswith(cut)
-        assert 1 < story.encode([cut]).ids.shape[1] <= most
+        assert 1 < story.encode([cut]).ids.shape[1] <= max_tokens
         assert story.encode([cut]).cut == ("",), "nothing is left for the model's own limit"
 
     def test_a_short_text_stays_as_it_is(self) -> None:

@@ -210,8 +210,8 @@ def other_record(
     k, v = (torch.randn(3, 2, keys, 5, generator=generator) for _ in range(2))
     keep = torch.arange(keys) < torch.tensor([[keys], [keys - 4], [keys - 1]])
     available = frozenset({"padding"} if queries != keys else {"causal", "padding", "window"})
-    place = MaskContext(keep, queries, 6, available=available, sizes={"window": window} if window else {})
-    return LayerRecord(q, k, v, place, scale=0.3, terms=terms)
+    context = MaskContext(keep, queries, 6, available=available, sizes={"window": window} if window else {})
+    return LayerRecord(q, k, v, context, scale=0.3, terms=terms)
 
 
 def trace_of(record: LayerRecord) -> Trace:

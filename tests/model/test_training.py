@@ -157,9 +157,9 @@ class TestNumbers:
         apart."""
         context, bits = model.context, 0.0
         half = context // 2
-        for place, token in enumerate(ids):
-            begin = 0 if place < context else half * math.ceil((place - context + 1) / half)
-            row = torch.tensor([[START_ID, *ids[begin:place]]])
+        for position, token in enumerate(ids):
+            begin = 0 if position < context else half * math.ceil((position - context + 1) / half)
+            row = torch.tensor([[START_ID, *ids[begin:position]]])
             allowed = masks.causal(row.shape[1], row.shape[1])
             states, _ = model.network(row, torch.arange(row.shape[1]), allowed)
             bits -= float(model.network.logits(states[0, -1]).double().log_softmax(-1)[token]) / math.log(2)

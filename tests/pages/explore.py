@@ -56,10 +56,10 @@ class Explore(Page):
 
     def notes(self) -> list[str]:
         """Return the notes on the text: one is a caption, several are a list in an expander."""
-        one = [said for said in self.said("caption") if said.startswith(":material/info:")]
+        one = [text for text in self.boxes("caption") if text.startswith(":material/info:")]
         lists = [opens for opens in self.app.expander if opens.proto.icon == ":material/info:"]
-        several = [said.value for opens in lists for said in opens.markdown]
-        return [note.removeprefix("- ").replace("\\", "") for said in one + several for note in said.split("\n")]
+        several = [text.value for opens in lists for text in opens.markdown]
+        return [note.removeprefix("- ").replace("\\", "") for text in one + several for note in text.split("\n")]
 
     def scripts(self) -> list[str]:
         """Return the pieces of HTML that Streamlit does not sanitize: the app's own scripts."""

@@ -104,7 +104,7 @@ class Page:
         (found,) = self.sentences()
         return found
 
-    def said(self, kind: str) -> list[str]:
+    def boxes(self, kind: str) -> list[str]:
         """Return the texts of all boxes of a kind (error, warning, caption …), without Markdown's backslashes."""
         return [re.sub(r"\\([^A-Za-z0-9])", r"\1", box.value) for box in self.app.get(kind)]
 
@@ -112,7 +112,7 @@ class Page:
         """Return all text of the page, without tags and without Markdown's backslashes."""
         kinds = ("markdown", "caption", "info", "error", "warning", "success")
         shown = re.sub("<style.*?</style>", "", " ".join(self.html()), flags=re.DOTALL)
-        return " ".join(one for kind in kinds for one in self.said(kind)) + plain(shown)
+        return " ".join(one for kind in kinds for one in self.boxes(kind)) + plain(shown)
 
 
 class Here:

@@ -81,7 +81,7 @@ def test_no_head_off_shows_one_run() -> None:
 def test_all_heads_on_is_a_run_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Ablation(text="the old dog ran to the sea and the cat ran too", heads_off="4.0")
     runs, run = [], DecoderModel.run
-    monkeypatch.setattr(DecoderModel, "run", lambda *asked: runs.append(asked) or run(*asked))
+    monkeypatch.setattr(DecoderModel, "run", lambda *args: runs.append(args) or run(*args))
     page.set(query=3)
     assert "(3)" in page.sentence()
     assert all(edit is not None for *_, edit in runs), "of a long text a run takes seconds"
@@ -158,7 +158,7 @@ def test_heads_are_read_as_they_are_written(
 
 class TestOtherModels:
     def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
-        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
+        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).boxes("info"))
 
     def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
         page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")
@@ -174,14 +174,14 @@ class TestOtherModels:
 
     def test_a_model_whose_heads_cannot_be_turned_off_says_so(self) -> None:
         page = Ablation(model="dates", text="3 March 2021", heads_off="0.1")
-        assert "the outputs of its heads cannot be changed here" in " ".join(page.said("error"))
+        assert "the outputs of its heads cannot be changed here" in " ".join(page.boxes("error"))
 
 
 @pytest.mark.parametrize(
-    ("causal", "attention", "said"),
+    ("causal", "attention", "text"),
     [(True, "self", "last four"), (False, "self", "three positions"), (True, "encoder", "three positions")],
 )
-def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, said: str) -> None:
-    assert said in ablation.mask_name("near", MaskSpec(causal=causal), attention)
+def test_a_window_that_reaches_ahead_is_not_called_the_last_tokens(causal: bool, attention: str, text: str) -> None:
+    assert text in ablation.mask_name("near", MaskSpec(causal=causal), attention)
     window = ablation.own_mask("near", MaskSpec(causal=causal))
     assert (window.sliding, window.causal) == (4, causal)

@@ -39,10 +39,10 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
     page.press("first_2")
     assert not question(page)
     assert not same(page.weights(), before)
-    (said,) = verdicts(page)
-    means = re.findall(r"from ([\d.]+) to ([\d.]+)", said)[0]
+    (verdict,) = verdicts(page)
+    means = re.findall(r"from ([\d.]+) to ([\d.]+)", verdict)[0]
     end = "That is right." if float(means[1]) > float(means[0]) else "Not quite. The answer is: It goes down."
-    assert said.startswith(f"Your answer: It goes up. {end}")
+    assert verdict.startswith(f"Your answer: It goes up. {end}")
     assert f"Mean loss: {means[0]} → {means[1]} nats" in page.sentence()
 
 
@@ -147,16 +147,16 @@ def test_what_is_asked_about_is_in_the_lab_s_address_and_asked_again_after_back(
     page.app.switch_page("pages/mask_lab.py")
     page.run().set(causal=False, mask_sliding_on=True)
     page.app.session_state.mask_drawn, page.app.session_state.mask_drawn_on = (Stroke("block", 4, 0, 5, 1),), True
-    asked = page.run().url
-    spec = MaskSpec.from_json(asked["masks"])
+    address = page.run().url
+    spec = MaskSpec.from_json(address["masks"])
     assert question(page)
     assert (spec.causal, spec.sliding, spec.drawn) == (False, page["mask_sliding"], page["mask_drawn"])
     page.set(head=3)
     page.app.query_params.clear()  # as the browser does on Back
-    page.app.query_params.update(asked)
+    page.app.query_params.update(address)
     page.run()
     assert question(page)
-    assert page.url == asked
+    assert page.url == address
     assert (page["causal"], page["mask_sliding_on"], page["mask_drawn"]) == (False, True, spec.drawn)
 
 
@@ -174,9 +174,9 @@ def test_the_query_of_a_question_is_the_one_chosen_where_tokens_are_merged() -> 
     page = asking(text="The cat sat. The dog ran away.", by="sentences", query="1")
     page.app.session_state.first_kind = "padding"
     page.set(causal=False)
-    asked = next(one.value for one in page.app.markdown if one.value.startswith("**"))
+    question = next(one.value for one in page.app.markdown if one.value.startswith("**"))
     assert page.labels()[1].startswith("The")
-    assert asked == "**Under these masks, which token will “.” at 4 attend to most?**"
+    assert question == "**Under these masks, which token will “.” at 4 attend to most?**"
 
 
 def test_what_follows_is_asked_of_the_target_where_the_longer_source_s_tokens_look(folders: dict[str, str]) -> None:

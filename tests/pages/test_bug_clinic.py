@@ -70,17 +70,17 @@ class Clinic(Page):
 
     def laws(self) -> dict[str, tuple[str, str]]:
         """Return verdicts (with the bug, correct version) by the property's words; the one beside the picture first."""
-        told = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.told(), re.DOTALL)
-        assert told
+        m = re.search("<p>(.*?) <span.*?<p>with the bug (.*?) · correct version (.*?)</p>", self.law_html(), re.DOTALL)
+        assert m
         tables = [one for one in self.html() if "numbers laws" in one]
         rows = [re.findall("<td.*?>(.*?)</td>", row) for table in tables for row in table.split("<tr>")[2:]]
-        found = [told.groups(), *((re.sub(" <span.*", "", law), wrong, right) for law, wrong, right in rows)]
+        found = [m.groups(), *((re.sub(" <span.*", "", law), wrong, right) for law, wrong, right in rows)]
         return {plain(law): (plain(wrong), plain(right)) for law, wrong, right in found}
 
-    def told(self) -> str:
+    def law_html(self) -> str:
         """Return the HTML of the property beside the picture."""
-        (told,) = [one for one in self.html() if "<p>with the bug " in one]
-        return told
+        (found,) = [one for one in self.html() if "<p>with the bug " in one]
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +109,9 @@ class TestAllBugs:
         laws = page.laws()
         for key, law in LAWS.items():
             for text, verdict in zip(laws[law.words], found.verdicts[key], strict=True):
-                beside = replace(verdict, error="" if key == bug.law else verdict.error)
+                shown = replace(verdict, error="" if key == bug.law else verdict.error)
                 crashes = key == bug.law and verdict.error
-                assert text == ("crashes" if crashes else amount_text(beside))
+                assert text == ("crashes" if crashes else amount_text(shown))
         folded = [found.verdicts[key][0] for key in LAWS if key != bug.law and not found.broken(key)]
         unknown = sum(math.isnan(verdict.amount) for verdict in folded)
         held = len(folded) - unknown
@@ -120,7 +120,7 @@ class TestAllBugs:
             [f"{held} propert{'y holds' if held == 1 else 'ies hold'}"] * bool(held)
             + [f"{unknown} not measured here"] * bool(unknown)
         )
-        assert "<b>The violated property</b>" in page.told()
+        assert "<b>The violated property</b>" in page.law_html()
         wrong, right = laws[LAWS[bug.law].words]
         assert wrong.startswith("crashes" if bug.law == "runs" else "violated")
         assert right.startswith("holds")
@@ -150,7 +150,7 @@ class TestAllBugs:
         page = Clinic(bug="view", text="a b c d e f g h", head="2")
         assert page.head == 2
         pieces = page.pieces()
-        expected = [token_in_view_split(2, place, 6, len(pieces)) for place in range(len(pieces))]
+        expected = [token_in_view_split(2, position, 6, len(pieces)) for position in range(len(pieces))]
         names = [name.split(": ", 1)[1] for name in page.rows()]
         assert names == [html.escape(f"{pieces[token]}:{part}", quote=False) for token, part in expected]
         (first, begins), (last, ends) = expected[0], expected[-1]
@@ -193,7 +193,7 @@ class TestAllBugs:
         page.type(FIRST)
 
     @pytest.mark.parametrize(
-        ("text", "key", "where", "said"),
+        ("text", "key", "where", "stated"),
         [
             ("hm", "after-softmax", {"layer": "0", "head": "3"}, False),  # a changed denominator moves the loss
             ("Tyger Tyger, burning bright,", "query-axis", {"layer": "4", "head": "2"}, False),
@@ -203,14 +203,14 @@ class TestAllBugs:
         ],
     )
     def test_a_reason_for_the_loss_takes_a_target_that_is_looked_at(
-        self, text: str, key: str, where: dict[str, str], *, said: bool
+        self, text: str, key: str, where: dict[str, str], *, stated: bool
     ) -> None:
         page = Clinic(bug=key, text=text, **where)
         assert page.laws()[LAWS["target"].words][0].startswith("violated")
         looks = np.nan_to_num(page.weights())[: len(page.pieces()), : len(page.pieces())].diagonal(1) > 0
-        assert looks.any() == said
+        assert looks.any() == stated
         reasons = ("sees its target", "can read the token that it must predict")
-        assert any(reason in page.words() for reason in reasons) == said
+        assert any(reason in page.words() for reason in reasons) == stated
 
     def test_a_loss_that_is_lower_by_chance_is_not_put_down_to_the_target(self, folders: dict[str, str]) -> None:
         """A model with random weights makes no use of a target that it can read."""
@@ -219,12 +219,12 @@ class TestAllBugs:
         assert "It is lower, and the model can read the token that it must predict." in words
         assert "because" not in words
 
-    @pytest.mark.parametrize(("text", "said"), [("no no no no no no no no", False), ("Once upon a time", True)])
-    def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, said: bool) -> None:
+    @pytest.mark.parametrize(("text", "stated"), [("no no no no no no no no", False), ("Once upon a time", True)])
+    def test_the_training_is_a_reason_where_the_next_token_has_the_lower_loss(self, text: str, *, stated: bool) -> None:
         words = Clinic(bug="targets", layer="1", head="1", text=text).words()
         right, wrong = (float(one) for one in re.findall(r"target, (?:\w+ has a mean loss of )?\**([\d.]+)\**", words))
-        assert (right < wrong) == said
-        assert ("was trained to predict the next one" in words) == said
+        assert (right < wrong) == stated
+        assert ("was trained to predict the next one" in words) == stated
 
     def test_the_right_version_alone(self, page: Clinic) -> None:
         page.choose(BY_KEY["or"])
@@ -299,14 +299,14 @@ def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(f
 class TestSpotTheBug:
     def answer(self, page: Clinic) -> str:
         """Return the key of the bug in the current puzzle."""
-        asked = page.app.session_state["spot"]["asked"]
-        names = [page.app.button(key=f"candidate_{place}").label for place in range(4)]
-        assert names == [BY_KEY[key].name for key in asked.candidates]
-        return asked.bug
+        question = page.app.session_state["spot"]["asked"]
+        names = [page.app.button(key=f"candidate_{n}").label for n in range(4)]
+        assert names == [BY_KEY[key].name for key in question.candidates]
+        return question.bug
 
     def press(self, page: Clinic, bug: str, *, right: bool) -> None:
-        places = [n for n in range(4) if (page.app.button(key=f"candidate_{n}").label == BY_KEY[bug].name) == right]
-        page.press(f"candidate_{places[0]}")
+        numbers = [n for n in range(4) if (page.app.button(key=f"candidate_{n}").label == BY_KEY[bug].name) == right]
+        page.press(f"candidate_{numbers[0]}")
 
     def test_from_the_first_puzzle_to_the_third(self) -> None:
         page = Clinic().play()
@@ -326,7 +326,7 @@ class TestSpotTheBug:
         assert "1 of 1 correct" in page.words()
         assert "Why not" not in page.words()
         assert re.search(r"The clue: .*\d.* in the correct version, and .*\d.* here\.", page.words())
-        assert all(page.app.button(key=f"candidate_{place}").disabled for place in range(4))
+        assert all(page.app.button(key=f"candidate_{n}").disabled for n in range(4))
 
         page.press("another")
         second = self.answer(page)
@@ -350,18 +350,18 @@ class TestSpotTheBug:
     @pytest.mark.parametrize("puzzle", [13, 27, 333])  # a mask inverted, off by one, transposed
     def test_the_picture_is_hatched_where_the_bug_blocks(self, puzzle: int) -> None:
         page = Clinic(puzzle=str(puzzle), text="Once upon a time there was a king, and he had a son.").play()
-        asked, key = page.weights(), self.answer(page)
-        assert np.isnan(asked).any()
+        blocked, key = page.weights(), self.answer(page)
+        assert np.isnan(blocked).any()
         self.press(page, key, right=True)
-        np.testing.assert_array_equal(asked, page.weights())
+        np.testing.assert_array_equal(blocked, page.weights())
 
     @pytest.mark.parametrize("asks_for_it", [True, False])
     def test_of_a_part_of_a_token_and_a_token_only_the_shown_one_is_named(
         self, story: Model, asks_for_it: bool
     ) -> None:
         trace = read(story, FIRST)
-        asked = (puzzle(story, trace, 0, number) for number in range(200))
-        found = next(one for one in asked if "view" in one.candidates and (one.bug == "view") == asks_for_it)
+        puzzles = (puzzle(story, trace, 0, number) for number in range(200))
+        found = next(one for one in puzzles if "view" in one.candidates and (one.bug == "view") == asks_for_it)
         page = Clinic(puzzle=str(found.number)).play()
         self.press(page, "view", right=True)
         label = r"“[^”]+:\d”" if asks_for_it else r"“[^”:]+”"  # a part of a token has a number
@@ -383,18 +383,18 @@ class TestSpotTheBug:
 
     def test_a_link_that_was_asked_for_brings_its_puzzle(self) -> None:
         page = Clinic(puzzle="7", text="In the basket there were apples, pears, plums and a cake.")
-        asked = page.app.session_state["spot"]["asked"]
-        assert asked.number == 7
+        question = page.app.session_state["spot"]["asked"]
+        assert question.number == 7
         assert any("puzzle=7" in one.value and "text=" in one.value for one in page.app.code)
-        assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == asked
+        assert Clinic(puzzle="7", text=page.app.session_state["text"]).app.session_state["spot"]["asked"] == question
 
 
 @pytest.mark.usefixtures("in_chinese")
 def test_in_chinese_no_puzzle_is_told_in_english() -> None:
     page = Clinic(lang="zh", puzzle="7").press("hint")
     assert not [found for shown in texts(page.app) for found in english(shown)]
-    asked = page.app.session_state["spot"]["asked"]
-    wrong = next(place for place, key in enumerate(asked.candidates) if key != asked.bug)
+    question = page.app.session_state["spot"]["asked"]
+    wrong = next(n for n, key in enumerate(question.candidates) if key != question.bug)
     page.press(f"candidate_{wrong}")
     assert page.app.error
     assert not [found for shown in texts(page.app) for found in english(shown)]

@@ -117,10 +117,10 @@ def english_on(app: AppTest) -> set[str]:
     typed = [line for box in app.text_area for line in (box.value or "").splitlines() if line.strip()]
     crash = app.error[0].value if "bug" in app.query_params and app.error else ""
     found = set()
-    for said in texts(app):
+    for text in texts(app):
         for line in typed:
-            said = said.replace(line, " ")
-        found |= {words.strip() for words in english(said)}
+            text = text.replace(line, " ")
+        found |= {words.strip() for words in english(text)}
     return {words for words in found if words not in crash}
 
 

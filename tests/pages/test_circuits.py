@@ -42,7 +42,7 @@ def test_the_page_shows_what_the_weights_give(story: Model) -> None:
     np.testing.assert_allclose(array(page.trace("profile", "profile")["y"]), second.profile, atol=1e-6)
     later, reads, earlier, wrote = np.unravel_index(np.nanargmax(pairs[1]), pairs[1].shape)
     strongest = f"L{later} H{reads} reads the output of L{earlier} H{wrote}, {np.nanmax(pairs[1]):.3f} above random"
-    assert any(strongest in said for said in page.said("markdown"))
+    assert any(strongest in text for text in page.boxes("markdown"))
     page.set(composed="q", layer=2, head=3)
     assert page.url == {"composed": "q", "layer": "2", "head": "3"}
     assert "L2 H3" in page.sentence()
@@ -69,12 +69,12 @@ def test_what_is_left_out_of_a_long_text_and_of_many_arcs_is_said() -> None:
     page = Circuits(text=f"the the {words} cat", circuit_tokens="text", layer="4", head="0")
     assert page.table("token attended to").count("<tr>") == 1 + 24
     left_out = "Only the first 24 of {} different tokens of the first line are shown."
-    assert any(re.fullmatch(re.escape(left_out).replace(r"\{\}", r"\d+"), said) for said in page.said("caption"))
-    assert any("the 40 strongest of 385 pairs" in said for said in page.said("caption"))
+    assert any(re.fullmatch(re.escape(left_out).replace(r"\{\}", r"\d+"), note) for note in page.boxes("caption"))
+    assert any("the 40 strongest of 385 pairs" in note for note in page.boxes("caption"))
     shapes = page.figures()["arcs"]["layout"]["shapes"]
     assert any(shape["line"]["color"] == NOW for shape in shapes)
     page.set(text="the cat the dog")
-    assert not any("different tokens" in said for said in page.said("caption"))
+    assert not any("different tokens" in note for note in page.boxes("caption"))
 
 
 def test_a_text_none_of_whose_tokens_is_compared_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,20 +82,20 @@ def test_a_text_none_of_whose_tokens_is_compared_is_not_asked_for(monkeypatch: p
     few = lambda function, *of: 7 if function is tokens_compared else ask(function, *of)  # noqa: E731 - none is a word
     monkeypatch.setattr(results, "ask", few)
     page = Circuits(text="the cat", circuit_tokens="text")
-    assert page.said("info") == [
+    assert page.boxes("info") == [
         "None of the first line's tokens is among the first 7, which are compared: the tables show those with the "
         "largest effects."
     ]
     assert "·cat" not in page.table("query token")
     page.set(text="")
-    assert page.said("info") == ["Type a text on the left, one sequence per line, or choose an example."]
+    assert page.boxes("info") == ["Type a text on the left, one sequence per line, or choose an example."]
 
 
 def test_a_model_without_circuits_is_refused_in_a_sentence(folders: dict[str, str]) -> None:
     page = Circuits(model=folders["gemma2"])
-    assert any("decoders built like Llama" in said for said in page.said("error"))
+    assert any("decoders built like Llama" in text for text in page.boxes("error"))
     page = Circuits(model="dates", lang="zh")
-    assert any("而不是这个字符级 Transformer" in said for said in page.said("error"))
+    assert any("而不是这个字符级 Transformer" in text for text in page.boxes("error"))
 
 
 def test_a_head_that_writes_nothing_changes_no_logit_and_no_later_layer(tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_a_head_without_a_copying_score_may_change_logits(tmp_path: Path) -> Non
 def test_circuits_as_measures_of_the_atlas(story: Model) -> None:
     page = HeadAtlas(x="copying_scores", y="strongest_reads")
     points = page.points()
-    places = points["customdata"]
-    assert min(layer for layer, _ in places) == 1, "heads of the first layer read no other"
+    heads = points["customdata"]
+    assert min(layer for layer, _ in heads) == 1, "heads of the first layer read no other"
     page.set(layer=0, head=1)  # a head of the first layer
     assert page.trace("atlas_scatter", "chosen")["x"] == []
     assert page.points() == points
     expected = copying_scores(story)
-    assert points["x"] == pytest.approx([float(expected[tuple(place)]) for place in places], abs=1e-5)
+    assert points["x"] == pytest.approx([float(expected[tuple(head)]) for head in heads], abs=1e-5)

@@ -88,7 +88,7 @@ def test_phones_that_show_another_step_are_told_of_and_brought_back() -> None:
 
 def test_from_the_list_of_lessons_a_class_is_seen_and_can_be_ended() -> None:
     teacher = Teacher(lesson="serving_masks", step="99").press("next")
-    assert "### Lessons" in teacher.said("markdown")
+    assert "### Lessons" in teacher.boxes("markdown")
     assert teacher.strip() == '<p role="status">5 phones</p>'
     teacher.press("teach").press("room_end")
     assert teacher["lesson_room"] is None

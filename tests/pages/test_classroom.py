@@ -89,7 +89,7 @@ def test_a_session_on_a_full_server_is_kept_while_its_teacher_s_page_looks(monke
         rooms.rooms().open()
     monkeypatch.setattr(rooms, "time", lambda: begin + 2 * rooms.UNUSED + 120)
     rooms.rooms().open()
-    assert page.run().said("info") == []
+    assert page.run().boxes("info") == []
     assert [one.value for one in page.app.toast] == [f"{rooms.GONE}"]
 
 
@@ -184,18 +184,18 @@ def test_before_the_reveal_a_screen_that_the_class_sees_has_no_bars() -> None:
 
 def test_every_kind_of_picture_is_sent_with_its_question_before_and_after_and_the_end() -> None:
     seen: set[str] = set()
-    for one in shelf(FOLDER, "en"):
-        for number, step in enumerate(one.lesson.steps, 1):
+    for shelved in shelf(FOLDER, "en"):
+        for number, step in enumerate(shelved.lesson.steps, 1):
             if step.show in seen:
                 continue
             seen.add(step.show)
-            page = Teacher(lesson=one.name, step=str(number))
+            page = Teacher(lesson=shelved.name, step=str(number))
             asking = page.phone()
             assert (asking["choices"] > 0, "data-choice" in asking["html"]) == (step.ask is not None,) * 2
             page.app.session_state["lesson_asks"] = False
-            told = page.run().phone()
-            assert told["choices"] == 0
-            assert classroom.say(classroom.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
+            sent = page.run().phone()
+            assert sent["choices"] == 0
+            assert classroom.say(classroom.ELSEWHERE) not in sent["html"], f"no picture of {step.show}"
             rooms.rooms().close(page.key)
     page = Teacher(lesson="causal_mask", step="99")
     assert "Summary" in page.phone()["html"]
@@ -289,9 +289,9 @@ def test_what_a_browser_remembers_is_bounded_over_all_it_sends(monkeypatch: pyte
     thirty = ",".join(f"{step}-1" for step in range(10, 40))
     for number in range(3):
         choices._take(json.dumps({"answers": {f"{number} {lesson}": thirty for lesson in range(240)}}))
-    kept = list(state.lesson_answers)
-    assert len(kept) == choices.MAX_ANSWERS
-    assert kept[-1] == ("2 239", 39), "the latest"
+    answers = list(state.lesson_answers)
+    assert len(answers) == choices.MAX_ANSWERS
+    assert answers[-1] == ("2 239", 39), "the latest"
 
 
 def test_phones_call_two_models_by_their_names() -> None:

@@ -86,20 +86,20 @@ def test_two_texts(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_b"), expected, atol=1e-6)
     assert "“·blew / ·lost” (11)" in page.sentence()
     page.set(b_text="Once upon a time")
-    assert next(one for one in page.said("caption") if one.startswith("After")).endswith("after “·time” (4) in B.")
+    assert next(one for one in page.boxes("caption") if one.startswith("After")).endswith("after “·time” (4) in B.")
     page.set(query=2)
-    assert any("(2) in A, after “·upon” (2) in B" in one for one in page.said("caption"))
+    assert any("(2) in A, after “·upon” (2) in B" in one for one in page.boxes("caption"))
     assert "head_difference" not in page.figures()
     assert "different lengths" in page.sentence()
     assert page.url == {"differs": "text", "query": "2"}  # a link has no text unless requested
     page.set(text="a", b_text="b")
     assert "0.994 in A, 0.989 in B" in page.sentence()
     page.set(b_text="the cat sat\nthe dog")
-    assert ":material/info: B: Only the first line of B's text is read." in page.said("caption")
+    assert ":material/info: B: Only the first line of B's text is read." in page.boxes("caption")
     page.set(b_text="the cat sat " * 100)
-    assert any("B: story reads at most 256 tokens here. Row 1" in one for one in page.said("caption"))
+    assert any("B: story reads at most 256 tokens here. Row 1" in one for one in page.boxes("caption"))
     page.set(b_text=" ")
-    assert "expected a text for B, got none" in " ".join(page.said("error"))
+    assert "expected a text for B, got none" in " ".join(page.boxes("error"))
 
 
 @pytest.mark.parametrize("query", [{"differs": "head"}, {"differs": "text", "b_text": '<i>"A" & B</i>'}])
@@ -115,7 +115,7 @@ def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
     page = Compare(differs="text", b_text="a dog ran to the big house", **padded)
     assert not any(page.figures()[key]["layout"].get("shapes") for key in ("head_a", "head_b"))
     page.set(query=10)
-    (caption,) = [one for one in page.said("caption") if one.startswith("After")]
+    (caption,) = [one for one in page.boxes("caption") if one.startswith("After")]
     assert caption == "After “·cat” (10) in A, after “·dog” (2) in B."
     for key in ("head_a", "head_b"):
         (frame,) = page.figures()[key]["layout"]["shapes"]
@@ -130,14 +130,14 @@ def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
 
 
 def test_a_click_on_b_chooses_the_row_of_the_same_number_in_a(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, chosen, show = {}, [], head.show
+    handlers, chosen, show = {}, [], head.show
     monkeypatch.setattr(
-        head, "show", lambda *of, **how: (heard.update({how["key"]: how.get("on_pick")}), show(*of, **how))
+        head, "show", lambda *of, **how: (handlers.update({how["key"]: how.get("on_pick")}), show(*of, **how))
     )
     Compare(differs="text", text="the cat sat\nthe cat sat on the mat and saw a dog", b_text="the dog ran")
     monkeypatch.setattr(head, "choose_query", lambda row, _: chosen.append(row))
-    assert heard.pop("head_a") is None  # the default: a click chooses A's own row
-    for pick in heard.values():
+    assert handlers.pop("head_a") is None  # the default: a click chooses A's own row
+    for pick in handlers.values():
         pick(2, 1)
         pick(0, 1)
     assert chosen == [10, 8, 10, 8], "A is padded by eight"
@@ -149,7 +149,7 @@ def test_a_row_of_padding_in_one_text_is_the_same_row_in_b(monkeypatch: pytest.M
     padded = {"text": "The cat ran home to the king\nHi", "row": "2", "query": "1"}
     for differs in ({"b_off": "padding"}, {"differs": "head", "padding": "false"}):
         page = Compare(**padded, **differs)
-        assert "After “<pad>” (1) in A, after “<pad>” (1) in B." in page.said("caption")
+        assert "After “<pad>” (1) in A, after “<pad>” (1) in B." in page.boxes("caption")
         frames = [page.figures()[key]["layout"]["shapes"][0] for key in ("head_a", "head_b")]
         assert [(frame["y0"], frame["y1"]) for frame in frames] == [(0.5, 1.5)] * 2
     monkeypatch.setattr(head, "choose_query", lambda row, _: row)
@@ -179,9 +179,9 @@ def test_b_reads_chat_messages_where_a_does(folders: dict[str, str], tmp_path: P
         one, other = (page.figures()[key]["data"][-1]["y"] for key in ("head_a", "head_b"))
         assert one == other
         assert len(one) == 8, "the cat sat so on a mat so"
-        assert not page.said("info")
+        assert not page.boxes("info")
     page = Compare(model=str(folder), text=text, chat="true", differs="model", b_model=folders["mistral"])
-    assert f":material/info: B: {NOTE}" in page.said("caption")
+    assert f":material/info: B: {NOTE}" in page.boxes("caption")
 
 
 def test_b_s_model_has_a_head_of_its_own(folders: dict[str, str], story: Model) -> None:
@@ -221,7 +221,7 @@ def test_one_text_under_two_padding_masks_has_a_difference(story: Model, side: s
 
 def test_models_without_an_attention_in_common_say_so(folders: dict[str, str]) -> None:
     page = Compare(differs="model", b_model=folders["t5"], text=TEXT)
-    assert "no attention of the same kind" in " ".join(page.said("info"))
+    assert "no attention of the same kind" in " ".join(page.boxes("info"))
 
 
 def test_an_encoder_beside_a_decoder_predicts_nothing(folders: dict[str, str]) -> None:
@@ -244,14 +244,14 @@ def test_b_s_model_has_the_masks_that_a_switched_and_else_its_own(
 
 def test_a_model_that_cannot_be_had_is_a_sentence() -> None:
     page = Compare(differs="model", b_model="/no/such/folder")
-    assert "/no/such/folder" in " ".join(page.said("error"))
+    assert "/no/such/folder" in " ".join(page.boxes("error"))
 
 
 def test_a_link_to_a_model_for_b_that_is_not_offered_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_MODELS", "story,dates")
-    (warning,) = Compare(differs="model", b_model="gpt2").said("warning")
+    (warning,) = Compare(differs="model", b_model="gpt2").boxes("warning")
     assert warning == "The link names the model gpt2, which is not available here. Choose one of story, dates."
-    assert not Compare(differs="model").said("warning")
+    assert not Compare(differs="model").boxes("warning")
 
 
 def test_forward_brings_two_typed_texts_again_and_back_those_of_the_link() -> None:

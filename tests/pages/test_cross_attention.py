@@ -64,31 +64,31 @@ class TestFirstView:
         page = CrossAttention()
         assert len(BESIDE) - len(FIRST) == 5  # padding tokens, few enough to inspect one by one
         written = model.write(model.encode_source([FIRST, BESIDE]))
-        least = min(written.probabilities[0][:10])
+        smallest = min(written.probabilities[0][:10])
         assert page.sentence().startswith(
             "Under the standard masks the model writes 2021-03-03, which is correct: the text means 3 March 2021."
         )
-        assert f"with {chance(least)}." in page.sentence()
+        assert f"with {chance(smallest)}." in page.sentence()
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [chance(one) for one in written.probabilities[0]]
-        assert not page.said("error") + page.said("warning")
+        assert not page.boxes("error") + page.boxes("warning")
 
     def test_says_what_is_done_while_its_model_waits_for_another_user_s_load(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         CrossAttention()
-        find, load, said = LoadedModels.find, LoadedModels.load, []
+        find, load, loaded = LoadedModels.find, LoadedModels.load, []
 
         def show_first(self: LoadedModels, name: str, settings: Any, show: Callable[[str], None]) -> Model:
             show("waiting for another model's load")
-            said.append(name)
+            loaded.append(name)
             return load(self, name, settings, show)
 
         monkeypatch.setattr(LoadedModels, "find", lambda self, name: None if name == "dates" else find(self, name))
         monkeypatch.setattr(LoadedModels, "load", show_first)
-        assert not CrossAttention().said("error")
-        assert said == ["dates"]
+        assert not CrossAttention().boxes("error")
+        assert loaded == ["dates"]
 
     def test_shows_the_three_attentions_of_the_model(self, model: DatesModel) -> None:
         page, trace = CrossAttention(), model.run(model.encode([FIRST, BESIDE]))
@@ -102,9 +102,9 @@ class TestFirstView:
         cross = model.run(model.encode([FIRST, BESIDE])).select("cross")
         page = CrossAttention(step="2").set(cross_layer=1, cross_head=3)
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
-        said = page.words()
+        text = page.words()
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with >99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with >99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in text
         page.set(cross_step=8)
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
@@ -160,11 +160,11 @@ class TestMasks:
         page.set(cross_shown="change")
         change = [one for one in page.figures()["cross_figure"]["data"] if one["name"] == "difference"]
         np.testing.assert_allclose(array(change[0]["z"]), lifted - np.nan_to_num(standard), atol=1e-6)
-        said = charts(page.app)["cross_figure"]["alt"]
+        alt = charts(page.app)["cross_figure"]["alt"]
         largest = lifted - np.nan_to_num(standard)
         query, key = np.unravel_index(np.abs(largest).argmax(), largest.shape)
-        assert said.startswith("How the weights of cross L0 mean of heads change from the standard masks to these.")
-        assert f"{signed(largest[query, key], 2)}, is that of query {query} " in said
+        assert alt.startswith("How the weights of cross L0 mean of heads change from the standard masks to these.")
+        assert f"{signed(largest[query, key], 2)}, is that of query {query} " in alt
         assert page.words().count("Blue: the weight fell; red: it rose.") == 3
         assert "Colours run from" not in page.words()
         assert page.words().count("Hatched cells are blocked.") == 1  # the decoder's, which is still causal
@@ -185,8 +185,8 @@ class TestMasks:
     def test_the_first_view_shows_that_five_cells_of_padding_can_make_a_date_wrong(self, model: DatesModel) -> None:
         wrote = model.write(model.encode_source([FIRST, BESIDE]), MaskSpec(padding=False)).texts[0]
         assert wrote not in ("2021-03-03", "none")
-        said = CrossAttention().set(cross_padding=False).sentence()
-        assert f"Without the padding mask, when it writes on its own, it writes {wrote}, which is wrong." in said
+        text = CrossAttention().set(cross_padding=False).sentence()
+        assert f"Without the padding mask, when it writes on its own, it writes {wrote}, which is wrong." in text
 
     def test_one_probability_has_one_spelling(self) -> None:
         """In the strip of output tokens and in the table of next tokens of the chosen step."""

@@ -48,7 +48,7 @@ class TestFirstView:
         assert len(page.candidates()) == 10
         assert set(page.figures()) == {"head_figure", "loss_figure"}
         assert len(page.sentence()) > 40
-        assert not page.said("error") + page.notes() + page.said("info")
+        assert not page.boxes("error") + page.notes() + page.boxes("info")
 
     def test_shows_what_the_model_computes(self, story: Model) -> None:
         page = Explore(text=LINES, row="2", layer="2", head="1", causal="false", pad="right")
@@ -185,7 +185,7 @@ class TestChoices:
         assert len(whole) > MAX_TICKS
         page.set(positions=(10, 30))
         assert same(page.weights(), whole[10:30, 10:30])
-        assert [name.partition(":")[0] for name in page.names()] == [str(place) for place in range(10, 30)]
+        assert [name.partition(":")[0] for name in page.names()] == [str(position) for position in range(10, 30)]
         assert page.sentence() == sentence
         assert same(Explore(**page.url | {"text": text}).weights(), page.weights())
 
@@ -217,12 +217,12 @@ class TestHandEditedAddress:
             expected = {"layer": story.num_layers, "head": story.num_heads}[choice] - 1
         assert page[choice] == expected
         assert len(page.weights()) > 1
-        assert not page.said("error")
+        assert not page.boxes("error")
 
     def test_an_attention_of_another_model_shows_the_only_one(self) -> None:
         page = Explore(attention="cross")
         assert same(page.weights(), Explore().weights())
-        assert not page.said("error")
+        assert not page.boxes("error")
 
     @pytest.mark.parametrize(("begin", "end"), [("500", "5"), ("-4", "nonsense"), ("9", "9")])
     def test_a_part_that_is_none_gives_one_that_is(self, begin: str, end: str) -> None:
@@ -248,7 +248,7 @@ class TestTexts:
     @pytest.mark.parametrize("text", ["", " ", "\n\n \t\n"])
     def test_an_empty_one_says_what_to_type_and_draws_nothing(self, text: str) -> None:
         page = Explore().type(text)
-        assert len(page.said("info")) == 1
+        assert len(page.boxes("info")) == 1
         assert not page.figures()
         assert not page.app.get("bidi_component")
         page.type("Once upon a time")

@@ -16,10 +16,10 @@ from ui.sidebar.models import FIRST
 
 class TestModels:
     def test_gpt2_without_a_network(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[object] = []
+        addresses: list[object] = []
 
         def refuse(*address: object, **__: object) -> None:
-            asked.append(address)
+            addresses.append(address)
             raise socket.gaierror(-3, "Temporary failure in name resolution")
 
         page = Explore()
@@ -29,15 +29,15 @@ class TestModels:
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         close_session()
         page.set(model="gpt2")
-        assert not page.said("error"), "nothing is asked of the hub before the reader agrees to a download"
+        assert not page.boxes("error"), "nothing is asked of the hub before the reader agrees to a download"
         page.press("download")
-        assert len(asked) <= 2, "one short request; the hub's own client would try again for 25 seconds"
-        (error,) = page.said("error")
+        assert len(addresses) <= 2, "one short request; the hub's own client would try again for 25 seconds"
+        (error,) = page.boxes("error")
         assert "hf download" in error
         assert "gpt2" in error
         assert same(page.weights(), weights), "the page goes on with the story model"
         page.set(causal=False)
-        assert len(page.said("error")) == 1
+        assert len(page.boxes("error")) == 1
         assert not same(page.weights(), weights)
 
     def test_a_damaged_folder_is_named_and_the_page_goes_on(self, tiny_folder: Path, tmp_path: Path) -> None:
@@ -46,14 +46,14 @@ class TestModels:
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1000])
         page = self.with_folder(folder)
-        (error,) = page.said("error")
+        (error,) = page.boxes("error")
         assert "model.safetensors" in error
         assert str(folder) in error
         assert same(page.weights(), Explore().weights())
 
     def test_a_folder_that_is_whole_is_shown(self, tiny_folder: Path, tiny: Model) -> None:
         page = self.with_folder(tiny_folder)
-        assert not page.said("error")
+        assert not page.boxes("error")
         assert page.packet()[1].shape[:2] == (tiny.num_layers, tiny.num_heads)
         expected = tiny.run(tiny.encode([FIRST])).weights(page["layer"], page["head"]).numpy()
         np.testing.assert_allclose(np.nan_to_num(page.weights()), expected, atol=1e-6)
@@ -65,32 +65,32 @@ class TestModels:
         shutil.copytree(tiny_folder, folder)
         (folder / "config.json").rename(folder / "elsewhere")
         page = self.with_folder(folder)
-        assert page.said("error")
+        assert page.boxes("error")
         (folder / "elsewhere").rename(folder / "config.json")
         (button,) = [one for one in page.app.button if one.label == "Try again"]
         button.click()
         page.run()
-        assert not page.said("error")
+        assert not page.boxes("error")
 
     def test_back_from_a_folder_that_is_not_there_leaves_its_error_behind(self, tmp_path: Path) -> None:
         page = self.with_folder(tmp_path / "mine")
-        assert page.said("error")
+        assert page.boxes("error")
         page.app.query_params.clear()  # Back to the previous link
         assert page.run()["model"] == "story"
-        assert not page.said("error")
+        assert not page.boxes("error")
 
     def test_a_link_to_a_model_not_offered_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("UNMASK_MODELS", "story,dates")
-        said = Explore(model="gpt2").said("warning")
-        assert said == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
-        assert not Explore().said("warning")
+        warnings = Explore(model="gpt2").boxes("warning")
+        assert warnings == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]
+        assert not Explore().boxes("warning")
         page = Explore(model="gpt2")
         page.set(causal=False)
-        assert page.said("warning") == said
+        assert page.boxes("warning") == warnings
         page.set(model="dates")
-        assert not page.said("warning")
+        assert not page.boxes("warning")
         monkeypatch.setenv("UNMASK_MODELS", "dates")
-        assert not Explore().said("warning"), "no link has named the model that a page begins with elsewhere"
+        assert not Explore().boxes("warning"), "no link has named the model that a page begins with elsewhere"
 
     @staticmethod
     def with_folder(folder: Path) -> Explore:

@@ -77,12 +77,12 @@ def test_the_metadata_say_how_to_compute_every_layer_again(monkeypatch: pytest.M
 
 def test_an_export_of_one_layer_says_so_when_it_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    for given, said in (({"causal": "false"}, True), ({}, False), ({"causal": "false", "scope": "model"}, False)):
+    for given, stated in (({"causal": "false"}, True), ({}, False), ({"causal": "false", "scope": "model"}, False)):
         Export(**{"scope": "layer", "layer": "3"} | given).set(section="Numbers")
         page = Export(layer="0").set(section="Open an export")
         page.app.file_uploader(key="take_export").upload("x.npz", taken["NPZ"]())
         page.run()
-        assert (say(LAYER_ONLY, layer="L3") in [plain(one.value) for one in page.app.caption]) == said
+        assert (say(LAYER_ONLY, layer="L3") in [plain(one.value) for one in page.app.caption]) == stated
 
 
 def test_a_report_of_one_layer_says_that_no_prediction_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,18 +113,18 @@ def test_every_file_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 def captions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, printed.PrintedPicture]]:
     """Return (caption, picture) of the page's pictures in display order, filled as the page runs."""
-    said: list[tuple[str, printed.PrintedPicture]] = []
+    pictures: list[tuple[str, printed.PrintedPicture]] = []
     blank = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", 9
-    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda one: said.append((one.caption(), one)) or blank)
-    return said
+    monkeypatch.setattr(printed.PrintedPicture, "preview", lambda one: pictures.append((one.caption(), one)) or blank)
+    return pictures
 
 
 def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = captions(monkeypatch)
+    pictures = captions(monkeypatch)
     Export(causal="false", palette="magma")
     Export()
     Export(causal="false", scope="layer", layer="3", picture="every")
-    (lifted, one), (plain, other), (only, _) = said
+    (lifted, one), (plain, other), (only, _) = pictures
     assert "Masks: padding; off: causal. Rows are queries 0–" in lifted
     assert one.of[1] is not None
     assert one.of[2].palette == "magma"
@@ -137,10 +137,10 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
 def test_the_caption_of_one_layer_says_so_of_a_mask_that_is_added(
     monkeypatch: pytest.MonkeyPatch, folders: dict[str, str]
 ) -> None:
-    said = captions(monkeypatch)
+    pictures = captions(monkeypatch)
     for scope in ("layer", "model"):
         Export(model=folders["bert"], text="the cat sat", causal="true", scope=scope, layer="1")
-    (only, _), (every, _) = said
+    (only, _), (every, _) = pictures
     assert "Masks: causal, padding, in L1 only, whose weights are recomputed" in only
     assert "Masks: causal, padding. " in every
 
@@ -150,9 +150,9 @@ def test_the_caption_of_one_layer_says_so_of_a_mask_that_is_added(
 def test_the_caption_says_hatched_where_something_is(
     monkeypatch: pytest.MonkeyPatch, picture: str, causal: bool
 ) -> None:
-    said = captions(monkeypatch)
+    pictures = captions(monkeypatch)
     Export(causal=str(causal).lower(), picture=picture, query="2", text="The cat sat on a mat")
-    ((caption, one),) = said
+    ((caption, one),) = pictures
     beside = picture == "head" and one.of[1] is not None  # the picture under the standard masks
     assert ("Hatched cells are blocked." in caption) == (causal or beside)
 
@@ -160,21 +160,21 @@ def test_the_caption_says_hatched_where_something_is(
 def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
     folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, taken, names = captions(monkeypatch), dict[str, Any](), set[str]()
+    pictures, taken, names = captions(monkeypatch), dict[str, Any](), set[str]()
     take = lambda label, data, name, *_, **__: (names.add(name), taken.update({label: data}))  # noqa: E731
     monkeypatch.setattr("streamlit.download_button", take)
     for attention, target in (("encoder", "a mat"), ("decoder", "a mat"), ("cross", "a mat"), ("cross", "one old cat")):
         page = Export(model=folders["t5"], text="the cat sat on a mat", target=target, attention=attention)
-    assert [one.title() for _, one in said] == [
+    assert [one.title() for _, one in pictures] == [
         f"t5 ({one}) · L1 H0" for one in ("encoder", "decoder", "cross", "cross")
     ]
-    assert ["causal" in caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in said] == [
+    assert ["causal" in caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in pictures] == [
         False,
         True,
         False,
         False,
     ]
-    digits = [re.search(r"Target: SHA-256 (\w{12})\.", caption)[1] for caption, _ in said]
+    digits = [re.search(r"Target: SHA-256 (\w{12})\.", caption)[1] for caption, _ in pictures]
     assert digits == [data.hash_of(target)[:12] for target in ("a mat", "a mat", "a mat", "one old cat")]
     page.set(section="Numbers")
     assert data.read(taken["NPZ"]()).about.target_sha256 == data.hash_of("one old cat")
@@ -191,10 +191,10 @@ def test_an_encoder_decoder_s_attentions_and_targets_are_told_apart(
 def test_a_mask_lifted_in_the_decoder_that_cross_attention_reads_is_named(
     folders: dict[str, str], scope: str, masks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, texts = captions(monkeypatch), {"text": "the cat sat on a mat", "target": "a mat"}
+    pictures, texts = captions(monkeypatch), {"text": "the cat sat on a mat", "target": "a mat"}
     for attention in ("cross", "encoder"):
         Export(model=folders["t5"], attention=attention, causal="false", scope=scope, **texts)
-    assert [caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in said] == [masks, "padding"]
+    assert [caption.partition("Masks: ")[2].partition(".")[0] for caption, _ in pictures] == [masks, "padding"]
 
 
 def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be_chosen(
@@ -202,7 +202,7 @@ def test_two_texts_too_long_for_a_picture_are_to_be_shortened_for_no_part_can_be
 ) -> None:
     page = Export(model=folders["t5"], text="the cat " * 150, target="the cat sat", attention="cross")
     assert not page.app.get("slider")
-    assert any(one.endswith("Shorten the texts on the left.") for one in page.said("info"))
+    assert any(one.endswith("Shorten the texts on the left.") for one in page.boxes("info"))
 
 
 def test_the_report_says_what_of_a_source_and_a_target_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,12 +225,12 @@ def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = captions(monkeypatch)
+    shown = captions(monkeypatch)
     model = catalog.load("story")
     trace = model.run(model.encode([TEXT], "left"))
     for kind in ("every", "arcs", "tokens", "bars", "carried", "why"):
         Export(picture=kind, layer="2", head="3", heads="1,5", query="4", key="1")
-    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried), (cell, why) = said
+    (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried), (cell, why) = shown
     assert "Attention of all 6 × 6 heads of story. " in all_said
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
     assert "Attention of L2 H3, L2 H1, L2 H5 of story." in arcs_said
@@ -241,14 +241,14 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     assert "The query is 4: “" in carried_said
     assert "adds: the norm of what the key adds" in carried_said
     np.testing.assert_allclose(carried.of[1].weights, trace.weights(2, 3)[4].numpy(), atol=1e-5)
-    q, k = (one[0, 3, place] for one, place in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
+    q, k = (one[0, 3, position] for one, position in ((trace.layers[2].q, 4), (trace.layers[2].k, 1)))
     score, weight = float(q @ k) * len(q) ** -0.5, float(trace.weights(2, 3)[4, 1])
     assert f" is {signed(score)}: q·k × {len(q) ** -0.5:.4g}. Its weight is {weight_text(weight)}." in cell
     assert "The score of 4: “" in cell
     rest = float(re.findall(r"The other terms \([\d,]+\) sum to ([+−][\d.]+)\.", cell)[0].replace("−", "-"))
     terms = [term for *_, term in largest_pairs(why.of[0])]
     assert sum(terms) + rest == pytest.approx(score, abs=1e-3)
-    assert all(one.file("svg").startswith(b"<?xml") for _, one in said)
+    assert all(one.file("svg").startswith(b"<?xml") for _, one in shown)
 
 
 def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +262,9 @@ def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, folders: dict[str, str]) -> None:
-    said = captions(monkeypatch)
+    pictures = captions(monkeypatch)
     Export(picture="why", model=folders["bert"])
-    ((cell, why),) = said
+    ((cell, why),) = pictures
     assert why.of[0].sources is None
     assert "The score is not split by source. " in cell
     assert "Each bar" not in cell
@@ -280,7 +280,7 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     page.run()
     assert page.app.session_state["opened_export"] == ("x.npz", file), "unpacked, it may be a thousand times larger"
     size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what tokens are merged into
-    assert f"story · {size} cells · blocked by: causal" in page.said("markdown"), "it has no other mask"
+    assert f"story · {size} cells · blocked by: causal" in page.boxes("markdown"), "it has no other mask"
     traces = page.figures()["opened_figure"]["data"]
     found = next(trace for trace in traces if trace["name"] == "weights")
     np.testing.assert_allclose(array(found["z"]), explore.weights(), atol=1e-6)
@@ -294,7 +294,7 @@ def test_a_damaged_upload_is_a_sentence() -> None:
     page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x<b>.npz", b"PK no more", "application/zip")
     page.run()
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert error.startswith("x<b>.npz was not opened: expected an NPZ that Unmask saved, got one that cannot be read")
     assert not page.figures()
 
@@ -309,13 +309,13 @@ def test_a_small_upload_is_not_unpacked_to_a_hundred_megabytes() -> None:
     page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x.npz", file)
     page.run()
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert "more than 20 MB unpacked" in error
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures.drawn, "MAX_SIDE", 5)
-    assert any("label at most 5 tokens" in said for said in Export().said("info"))
+    assert any("label at most 5 tokens" in text for text in Export().boxes("info"))
     monkeypatch.setattr(data, "MAX_BYTES", 2000)
     assert any(
         "all heads of this text together" in caption.value for caption in Export().set(section="Numbers").app.caption
@@ -331,12 +331,12 @@ def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.M
 
 
 def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def said() -> str:
+    def captions_of_numbers() -> str:
         return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
-    assert "opened again" not in said()
+    assert "opened again" not in captions_of_numbers()
     monkeypatch.setattr(export_files, "max_opened_bytes", lambda: 1000)
-    assert "can be opened again here; these numbers take up to" in said()
+    assert "can be opened again here; these numbers take up to" in captions_of_numbers()
 
 
 def test_the_uploader_takes_what_the_server_does() -> None:

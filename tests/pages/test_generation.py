@@ -34,7 +34,7 @@ class TestTheFirstView:
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
         assert f"seed 1 give “{story.label(choice.token)}”" in page.sentences()[0]
-        assert not page.said("error") + page.said("warning")
+        assert not page.boxes("error") + page.boxes("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
 
@@ -93,9 +93,9 @@ class TestWriting:
         wanted = logits.topk(10).indices.tolist()
         assert [label for label, _, _ in page.candidates()] == [story.label(token) for token in wanted]
         assert "There the next token was" in page.sentences()[0]
-        place = next(n for n, token in enumerate(wanted) if token != before.written[1])
-        page.press(f"candidate_{place}")
-        assert page.path == before.instead(1, wanted[place])
+        rank = next(n for n, token in enumerate(wanted) if token != before.written[1])
+        page.press(f"candidate_{rank}")
+        assert page.path == before.instead(1, wanted[rank])
         assert len(page.path.written) == 2
         assert page.app.session_state.choice_at == NEXT
         assert len(page.weights()) == len(page.path.ids)
@@ -176,8 +176,8 @@ class TestTheContext:
         assert not page.buttons()["step"]
         last = len(page.path.written) - 1
         page.set(choice_at=last)
-        place = next(n for n in range(10) if page.buttons()[f"candidate_{n}"])
-        page.press(f"candidate_{place}")
+        rank = next(n for n in range(10) if page.buttons()[f"candidate_{n}"])
+        page.press(f"candidate_{rank}")
         assert len(page.path.ids) == tiny.context
         page.press("back")
         assert page.buttons()["step"]
@@ -210,8 +210,8 @@ class TestTheCache:
         folder = shutil.copytree(tiny_folder, tmp_path / "sixteen")
         page = Generation(model=str(folder), text="the cat sat").press("step")
         assert "logits, in bfloat16" in page.words()
-        said = page.words()
-        assert "rounding error" not in said, "nothing differs"
+        sentence = page.words()
+        assert "rounding error" not in sentence, "nothing differs"
         compared = cache_sections.compared
         less = lambda *of: replace(compared(*of), logits=compared(*of).logits + 0.1)  # noqa: E731
         monkeypatch.setattr(cache_sections, "compared", less)

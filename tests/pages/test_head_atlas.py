@@ -211,11 +211,11 @@ def test_an_example_goes_to_explore() -> None:
 def test_an_example_is_about_its_query_where_explore_showed_a_padded_row() -> None:
     rows = "The bird sang\nThe bird sang in the old wood near here, and nobody heard it"
     page = Explore(text=rows, pins="12", query="13").go("pages/head_atlas.py").press("atlas_open")
-    asked = page["query"]
-    assert page.run()["query"] == asked
+    chosen = page["query"]
+    assert page.run()["query"] == chosen
     assert page["pins"] is None
     again = HeadAtlas().press("atlas_open")
-    assert (page["text"], asked) == (again["text"], again["query"])
+    assert (page["text"], chosen) == (again["text"], again["query"])
 
 
 def test_an_example_is_about_its_query_where_explore_merged_tokens() -> None:
@@ -305,9 +305,9 @@ def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: s
 
 def test_of_points_is_spoken_only_where_there_are_some() -> None:
     page = HeadAtlas(source="text", text="a")
-    said = " ".join(one.value for one in page.app.caption)
-    assert "Each point is a head" not in said
-    assert "A head matches a pattern (" in said
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert "Each point is a head" not in sentence
+    assert "A head matches a pattern (" in sentence
     page.set(atlas_source="sample")
     assert "Each point is a head; click one. Dotted: " in page.words()
 

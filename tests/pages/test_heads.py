@@ -27,7 +27,7 @@ def texts(page: Explore) -> str:
 @pytest.mark.parametrize("choices", [{"causal": "false", "scope": "layer"}, {"causal": "false", "padding": "false"}])
 def test_every_view_is_drawn_under_any_masks_and_stands_in_the_link(view: str, choices: dict[str, str]) -> None:
     page = Explore(text=LINES, view=view, query="7", pins="3,5", **choices)
-    assert not page.said("error")
+    assert not page.boxes("error")
     assert page.url.get("view", "tokens") == view
     assert (page.url["query"], page.url["pins"]) == ("7", "3,5")
     assert "nan" not in texts(page).lower()
@@ -57,9 +57,9 @@ def test_other_networks_show_every_view(folders: dict[str, str], family: str, at
     why_not = {"t5": "It is an encoder-decoder", "bert": "Its layers do more than add to the residual stream"}
     for view in VIEWS:
         page.set(view=view)
-        assert not page.said("error")
-        said = any(why in texts(page) for why in why_not.values())
-        assert said == (view in ("carried", "why") and family in why_not)
+        assert not page.boxes("error")
+        stated = any(why in texts(page) for why in why_not.values())
+        assert stated == (view in ("carried", "why") and family in why_not)
         assert any("what wrote the query" in one for one in page.html()) == (view == "why" and family not in why_not)
         assert any("pushes up" in one for one in page.html()) == (view == "carried" and family not in why_not)
         assert "nan" not in texts(page).lower()
@@ -70,7 +70,7 @@ class TestKeys:
     def test_they_move_the_query_among_what_is_shown_and_no_hidden_padding(self, view: str) -> None:
         page = Explore(text=LINES, row="1", pad="left", view=view)
         rows = next(trace["y"] for trace in page.figures()["head_figure"]["data"] if trace["name"] == "weights")
-        first, last = (int(rows[place].partition(":")[0]) for place in (0, -1))
+        first, last = (int(rows[index].partition(":")[0]) for index in (0, -1))
         assert first > 0
         moves = [json.loads(one.proto.json) for one in page.app.get("bidi_component") if one.proto.json]
         moves = [one for one in moves if "among" in one]
@@ -121,10 +121,10 @@ class TestTokens:
         assert header["name"] == "L2 H1"
         assert header["query"] == size - 1
 
-    @pytest.mark.parametrize(("pins", "kept"), [("3,x", []), ("", []), ("1,2,3,4,5,6,7,8,9", []), ("4", [4])])
-    def test_pins_that_make_no_sense_are_none(self, pins: str, kept: list[int]) -> None:
+    @pytest.mark.parametrize(("pins", "valid"), [("3,x", []), ("", []), ("1,2,3,4,5,6,7,8,9", []), ("4", [4])])
+    def test_pins_that_make_no_sense_are_none(self, pins: str, valid: list[int]) -> None:
         header, _ = unpacked(Explore(pins=pins).packets()["unmask_tokens"])
-        assert header["pins"] == kept
+        assert header["pins"] == valid
 
     def test_of_a_long_text_a_part_around_the_query_is_sent_and_it_says_so(self) -> None:
         page = Explore(text="the old mill by the river and " * 30, query="100")
@@ -150,9 +150,9 @@ class TestCarried:
         found = carried(story, trace, 1, trace.spec, 3, 2, 9)
         assert found.added is not None
         (table,) = [one for one in page.html() if "weight × |v|" in one]
-        for place in range(5):
-            row = re.search(rf">{place}: .*?</tr>", table)
-            for text in (weight_text(found.weights[place]), f"{found.moved[place]:.3f}", f"{found.added[place]:.3f}"):
+        for key in range(5):
+            row = re.search(rf">{key}: .*?</tr>", table)
+            for text in (weight_text(found.weights[key]), f"{found.moved[key]:.3f}", f"{found.added[key]:.3f}"):
                 assert text in row[0]
         assert any("pushes up" in one for one in page.html())
 

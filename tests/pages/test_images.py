@@ -218,11 +218,11 @@ def test_a_server_whose_models_read_no_images_offers_no_other(
     """Also if a link names one: the page reports that it is not available, and the small models read the image."""
     monkeypatch.setenv("UNMASK_SHARED", "true")
     monkeypatch.setenv("UNMASK_MODELS", ",".join(offered))
-    for link, said in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():
+    for link, notes in {"": [], "foo/bar": ["The link names the model foo/bar, which is not available here."]}.items():
         page = Images(source="upload", model=link)
         page.app.file_uploader(key="images_file").upload("x.png", _file(render([scene_of(FIRST)])[0])).run()
         assert "Another model" not in {one.label for one in (*page.app.text_input, *page.app.selectbox)}
-        assert (page.said("error"), page.said("warning")) == ([], said)
+        assert (page.boxes("error"), page.boxes("warning")) == ([], notes)
         assert page.packet()[0]["caption"][:4] == ["a", "large", "red", "square"]
 
 
@@ -232,12 +232,12 @@ def test_a_server_offers_those_of_its_models_that_read_images(tmp_path: Path, mo
     monkeypatch.setenv("UNMASK_MODELS", f"story,{text},{reader}")
     page = Images(source="upload", model="story", text="the cat sat on a mat", layer="1")
     warned = f"The link names the model story, which is not available here. Choose one of {reader}."
-    assert page.said("warning") == [warned]
+    assert page.boxes("warning") == [warned]
     (choice,) = [one for one in page.app.selectbox if one.label == "Another model"]
     assert choice.options == ["the small models of this page", reader]
     page.app.file_uploader(key="images_file").upload("x.png", _file(np.asarray(image_families.picture(120, 80)))).run()
     choice.set_value(reader).run()
-    assert (page.said("error"), page.said("warning")) == ([], [])
+    assert (page.boxes("error"), page.boxes("warning")) == ([], [])
     assert "mask of the image tokens: causal." in page.sentence()
 
 
@@ -250,8 +250,8 @@ def test_another_models_attention_is_shown_over_that_of_a_neutral_prompt(tmp_pat
     header, planes = page.packet()
     assert header["relative"]
     assert "neutral prompt" in header["words"]["word"]
-    asked, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
-    np.testing.assert_allclose(planes[1:-1, -2], asked / np.maximum(divisor, MIN_ATTENTION), rtol=1e-4)
-    np.testing.assert_allclose(planes[0, -2], asked.mean(0) / np.maximum(divisor.mean(0), MIN_ATTENTION), rtol=1e-4)
+    weights, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
+    np.testing.assert_allclose(planes[1:-1, -2], weights / np.maximum(divisor, MIN_ATTENTION), rtol=1e-4)
+    np.testing.assert_allclose(planes[0, -2], weights.mean(0) / np.maximum(divisor.mean(0), MIN_ATTENTION), rtol=1e-4)
     page.set(images_shown="raw")
-    np.testing.assert_allclose(page.packet()[1][1:-1, -2], asked, atol=1e-6)
+    np.testing.assert_allclose(page.packet()[1][1:-1, -2], weights, atol=1e-6)

@@ -36,7 +36,7 @@ def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
     batch = story.encode([FIRST])
     length = batch.ids.shape[1]
     found = logit_lens(story, batch, MaskSpec(), 0, range(length))
-    assert page.cells() == [story.label(int(one)) for place in range(length) for one in found.ids[:, place, 0]]
+    assert page.cells() == [story.label(int(one)) for position in range(length) for one in found.ids[:, position, 0]]
     assert (
         page.sentence()
         == "After “·silver” the model predicts “·whist” (99.4%), ranked first from L4 on. After L3 it was “·and”."
@@ -91,8 +91,8 @@ def test_all_tokens_at_a_layer(story: Model) -> None:
 @pytest.mark.parametrize("by", ["tokens", "words", "sentences"])
 def test_the_columns_are_called_what_they_are(by: str) -> None:
     page = Layers(across="token", by=by, text="He lost his hat. He saw a dog.", query="1")
-    said = " ".join(one.value for one in page.app.caption)
-    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", said)
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert re.search(rf"Columns: the {by} that “.*” \(1\) attends to\.", sentence)
 
 
 def test_flow_is_of_one_token_alone() -> None:
@@ -115,8 +115,8 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
 
 def test_a_long_text_says_which_part_of_it_is_shown() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
-    said = " ".join(one.value for one in page.app.caption)
-    assert re.search(r"64 of \d\d\d positions are shown, those around the query: 16 to 79\.", said)
+    sentence = " ".join(one.value for one in page.app.caption)
+    assert re.search(r"64 of \d\d\d positions are shown, those around the query: 16 to 79\.", sentence)
     assert len(page.cells()) == 64 * 7
 
 
@@ -144,17 +144,17 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
 
 def test_a_text_too_long_for_flow_is_a_sentence() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 30, across="token", over="flow")
-    (error,) = page.said("error")
+    (error,) = page.boxes("error")
     assert "expected at most 140 tokens for attention flow over 6 layers" in error
     assert "shorten the text, or take attention rollout" in error
     page.set(over="rollout")
-    assert not page.said("error")
+    assert not page.boxes("error")
 
 
 class TestOtherModels:
     def test_an_encoder_predicts_nothing_and_has_attention(self, folders: dict[str, str]) -> None:
         page = Layers(model=folders["bert"], text=TEXT)
-        assert "predicts no next token" in " ".join(page.said("info"))
+        assert "predicts no next token" in " ".join(page.boxes("info"))
         page.set(across="token")
         assert page.chart("token_layers")[0].shape == (3, 14)
 
@@ -174,8 +174,8 @@ class TestOtherModels:
 
     def test_a_model_whose_layers_are_not_known_says_so(self) -> None:
         page = Layers(model="dates", text="3 March 2021")
-        assert "the states after each of its layers are not available" in " ".join(page.said("error"))
-        assert not page.set(across="token").said("error")
+        assert "the states after each of its layers are not available" in " ".join(page.boxes("error"))
+        assert not page.set(across="token").boxes("error")
 
 
 def test_padding_that_looks_keeps_its_own_state(story: Model) -> None:

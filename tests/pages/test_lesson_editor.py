@@ -41,7 +41,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
     page = Lessons(edit="true")
     assert problems(page) == ([], "2 steps run, no mistakes.")
     assert "#### Your first step" in [one.value for one in page.app.markdown]
-    for change, said in (
+    for change, starts in (
         (("minutes: 1", "minutes: x"), ["line 4: expected minutes"]),
         (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
         (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got nothing there"]),
@@ -53,13 +53,13 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
     ):
         page.app.session_state["lesson_draft"] = OWN.replace(*change)
         found, _ = problems(page.run())
-        assert [one[: len(start)] for (_, one), start in zip(found, said, strict=True)] == said
-        assert [line for line, _ in found] == [int(one.split()[1].rstrip(":")) for one in said]
+        assert [one[: len(start)] for (_, one), start in zip(found, starts, strict=True)] == starts
+        assert [line for line, _ in found] == [int(one.split()[1].rstrip(":")) for one in starts]
     page.app.session_state["lesson_draft"] = OWN
     assert problems(page.run()) == ([], "2 steps run, no mistakes.")
     page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "model: unknown_model\nquery: 2", 1)
-    said = "1 step runs, no mistakes. Not run, as the model is not loaded: unknown_model."
-    assert problems(page.run()) == ([], said)
+    counted = "1 step runs, no mistakes. Not run, as the model is not loaded: unknown_model."
+    assert problems(page.run()) == ([], counted)
     page.app.session_state["lesson_draft"] = OWN
     page.run()
     page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "head: L9 H0", 1)
@@ -90,36 +90,36 @@ def test_a_model_that_is_not_offered_is_a_mistake_that_names_what_lessons_have(
     page, listed = Lessons(edit="true"), set()
     for line, draft in with_model(name).items():
         page.app.session_state["lesson_draft"] = draft
-        ((at, said),), fine = problems(page.run())
-        assert (at, said.partition(" Choose one of ")[0]) == (line, f"line {line}: {name} is not available here.")
+        ((at, problem),), fine = problems(page.run())
+        assert (at, problem.partition(" Choose one of ")[0]) == (line, f"line {line}: {name} is not available here.")
         assert "Not run" not in fine
-        assert page.said("error") == [f"{said}."], "the preview says the same"
-        listed.add(said.partition(" Choose one of ")[2])
-    for one in listed.pop().split(", "):
-        page.app.session_state["lesson_draft"] = with_model(one)[5]
+        assert page.boxes("error") == [f"{problem}."], "the preview says the same"
+        listed.add(problem.partition(" Choose one of ")[2])
+    for name in listed.pop().split(", "):
+        page.app.session_state["lesson_draft"] = with_model(name)[5]
         assert "available" not in str(problems(page.run()))
         assert "not loaded" not in problems(page)[1]
 
 
-@pytest.mark.parametrize(("name", "words"), [("/no/such/folder", "is not a folder"), ("no such!", "neither a folder")])
-def test_a_name_that_no_model_can_have_is_a_mistake(name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "error"), [("/no/such/folder", "is not a folder"), ("no such!", "neither a folder")])
+def test_a_name_that_no_model_can_have_is_a_mistake(name: str, error: str) -> None:
     page = Lessons(edit="true")
     for line, draft in with_model(name).items():
         page.app.session_state["lesson_draft"] = draft
-        ((at, said),), _ = problems(page.run())
+        ((at, problem),), _ = problems(page.run())
         assert at == line
-        assert words in said
+        assert error in problem
     page.app.session_state["lesson_draft"] = with_model("some/model")[5]
     assert problems(page.run()) == ([], "Not run, as the model is not loaded: some/model.")
 
 
 def test_a_draft_that_no_link_holds_is_said_to_be_lost_by_a_reload() -> None:
     page = Lessons(edit="true")
-    assert "The link contains the whole lesson." in page.run().said("caption")
+    assert "The link contains the whole lesson." in page.run().boxes("caption")
     assert "lesson_editor" not in [one.key for one in page.app.button], "no press replaces what is written"
-    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + place) for place in range(9_000))
-    (said,) = [one for one in page.run().said("caption") if "A reload loses it: save it" in one]
-    assert not re.search(r"\d", said), "the limit is one of the packed text, not of the source's length"
+    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + index) for index in range(9_000))
+    (caption,) = [one for one in page.run().boxes("caption") if "A reload loses it: save it" in one]
+    assert not re.search(r"\d", caption), "the limit is one of the packed text, not of the source's length"
 
 
 def test_a_template_replaces_what_was_written() -> None:
@@ -161,16 +161,16 @@ def test_a_source_that_no_version_could_be_read_of_has_no_screen(monkeypatch: py
     page = Lessons(edit="true")
     readable = "The last version that could be read:"
     page.app.session_state["lesson_draft"] = "no lesson"
-    assert readable in page.run().said("caption")
+    assert readable in page.run().boxes("caption")
     page.set(lesson_template="mask_lab")
     assert page["lesson_draft"] == "no lesson"
-    assert readable not in page.said("caption")
-    assert "The screen of each step appears here once the source can be read." in page.said("info")
+    assert readable not in page.boxes("caption")
+    assert "The screen of each step appears here once the source can be read." in page.boxes("info")
 
 
 def problems(page: Lessons) -> tuple[list[Any], str]:
     (sent,) = [
         one.proto for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_lesson_editor"
     ]
-    told = json.loads(sent.json)
-    return told["problems"], told["fine"]
+    event = json.loads(sent.json)
+    return event["problems"], event["fine"]

@@ -16,9 +16,9 @@ def test_two_pictures_below_each_other_have_one_scale_of_colours_the_one_that_is
     page.app.session_state.lesson_width = 390
     page.press("reveal")
     ends = [page.trace(key, "weights")["zmax"] for key in ("lesson_figure", "lesson_figure_1")]
-    (said,) = [one for one in page.html() if 'class="key"' in one]
+    (colour_key,) = [one for one in page.html() if 'class="key"' in one]
     assert ends[0] == pytest.approx(ends[1])
-    assert f"{ends[0]:.2f}" in said
+    assert f"{ends[0]:.2f}" in colour_key
 
 
 def test_each_step_begins_with_its_own_step_of_the_training_and_its_own_numbers() -> None:
@@ -77,24 +77,24 @@ def test_the_rows_that_a_server_allows_readers_leave_a_lesson_s_text_whole(monke
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_keys_of_a_chunk_are_those_of_the_mask_that_is_shown(lang: str) -> None:
     """The lesson speaks of a rectangle of 4 queries and 10 keys."""
-    said = Lessons(lesson="serving_masks", step="5", lang=lang).press("reveal").verdict()
-    assert {"10", "7", "3"} <= {*re.findall(r"\d+", said)}
+    text = Lessons(lesson="serving_masks", step="5", lang=lang).press("reveal").verdict()
+    assert {"10", "7", "3"} <= {*re.findall(r"\d+", text)}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("|\n  " + "\n  ".join(["The cat sat."] * 20), "expected at most 16 lines, got 20"),
         ("The cat sat. " * 100, "The model reads at most 256 tokens here: the last"),
     ],
 )
-def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, said: str) -> None:
+def test_a_text_that_is_not_read_whole_is_a_mistake(text: str, message: str) -> None:
     own = "---\ntitle: T\naim: A\nminutes: 1\n---\n\n## One\n\n```run\nrow: 1\n{}\nask: sees\n```\n\nWords.\n"
     runs = f"text: {text}", "text: The cat sat.\nbeside:\n  text: " + text.replace("\n", "\n  ")
     for run, line in zip(runs, (11, 12), strict=True):
         page = Lessons(packed=packed(own.format(run)))
-        (error,) = page.said("error")
-        assert error.startswith(f"line {line}: {said}")
+        (error,) = page.boxes("error")
+        assert error.startswith(f"line {line}: {message}")
 
 
 def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_silently(
@@ -105,7 +105,7 @@ def test_a_lesson_of_a_folder_with_the_name_of_one_that_ships_is_not_left_out_si
     (tmp_path / "causal_mask.en.md").write_text("no lesson")
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path))
     page = Lessons()
-    wrong, taken = page.said("warning")
+    wrong, taken = page.boxes("warning")
     assert "causal_mask.en.md, line 1: expected ---" in wrong
     assert "padding.en.md: expected a unique name" in taken
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
@@ -116,9 +116,9 @@ def test_the_lessons_that_ship_are_there_where_a_server_s_own_folder_is_gone(
 ) -> None:
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path / "gone"))
     page = Lessons()
-    assert page.said("warning") == ["This server's own lessons cannot be opened."]
+    assert page.boxes("warning") == ["This server's own lessons cannot be opened."]
     assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 12
-    assert not Lessons(lesson="padding").said("error")
+    assert not Lessons(lesson="padding").boxes("error")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_step_opens_its_own_model_and_head_on_a_server_or_has_no_link(
     page.app.query_params.clear()
     page.app.query_params.update(parse_qsl(links[0]))
     page.go("app.py")
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     assert (page["model"], page["layer"], page["head"]) == (model, *head)
     sliders = [one.value for one in page.app.select_slider if one.key == "training_step"]
     assert sliders == ([] if at is None else [at])

@@ -70,11 +70,11 @@ def test_what_is_asked_is_shown_once_it_is_answered_and_stays_answered() -> None
     assert len(page.choices()) == 4
     assert not page.has_picture()
     page.press("answer_0")
-    said = "How many tokens may the highlighted one attend to? Your answer: 8. Not quite. The answer is: 9"
-    assert " ".join(page.verdict().split()).startswith(said)
+    expected = "How many tokens may the highlighted one attend to? Your answer: 8. Not quite. The answer is: 9"
+    assert " ".join(page.verdict().split()).startswith(expected)
     assert page.has_picture()
     page.press("next").press("previous")
-    assert " ".join(page.verdict().split()).startswith(said)
+    assert " ".join(page.verdict().split()).startswith(expected)
     assert not page.choices()
     assert page.app.query_params["answers"] == "1-0"
     assert " ".join(Lessons(**page.app.query_params).verdict().split()) == (
@@ -104,27 +104,27 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
     always choosing the same button is right in less than half of each lesson."""
     alike = {"texts": "loss", "padding": "future", "weight": "future"}
     right: dict[str, list[int]] = defaultdict(list)
-    for one in shelf(FOLDER, language):
-        asked = [step for step in one.lesson.steps if step.ask]
-        answers = [steps.answered(step, *steps.pair(step)) for step in asked]
-        places = [answer.right for answer in answers]
-        for step, answer in zip(asked, answers, strict=True):
+    for shelved in shelf(FOLDER, language):
+        questions = [step for step in shelved.lesson.steps if step.ask]
+        answers = [steps.answered(step, *steps.pair(step)) for step in questions]
+        correct = [answer.right for answer in answers]
+        for step, answer in zip(questions, answers, strict=True):
             if answer.number is None:  # otherwise it is typed
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
         for choice in range(6):
-            assert 2 * sum(choice in some for some in places) < len(asked), (one.name, choice, places)
+            assert 2 * sum(choice in choices for choices in correct) < len(questions), (shelved.name, choice, correct)
     assert {"loss", "lower", "row", "sees", "looks", "picture", "future"} <= set(right)
-    for kind, places in right.items():
-        most = max(places.count(place) for place in places)
-        assert len(places) == 1 or most <= len(places) / 2, (kind, places)
+    for kind, choices in right.items():
+        largest = max(choices.count(choice) for choice in choices)
+        assert len(choices) == 1 or largest <= len(choices) / 2, (kind, choices)
 
 
 def test_nothing_names_the_masks_that_are_asked_for_before_they_are_guessed() -> None:
     page = Lessons(lesson="padding", step="2")
     (chart,) = charts(page.app).values()
-    said = chart["figure"]
+    figure = chart["figure"]
     assert "causal" not in chart["alt"]
-    assert "causal" not in json.dumps([one.get("hovertemplate", "") for one in said["data"]])
+    assert "causal" not in json.dumps([one.get("hovertemplate", "") for one in figure["data"]])
     assert not any("causal" in one.proto.body for one in page.app.get("html") if 'class="key"' in one.proto.body)
     page.press("answer_0")
     assert any("causal" in one.proto.body for one in page.app.get("html") if 'class="key"' in one.proto.body)
@@ -167,11 +167,11 @@ def test_an_image_is_shown_plain_until_it_is_answered_and_then_as_the_token_atte
 def test_a_lesson_ends_with_its_summary_the_answers_and_the_next_lesson() -> None:
     page = Lessons(lesson="why_training", step="3").press("answer_2")
     assert "That is right." in page.verdict()
-    said = page.verdict().rpartition("  ")[2]
+    answer = page.verdict().rpartition("  ")[2]
     page.press("next").press("next")
     assert "A low training loss means something only if the model could not see the answer." in page.shown()
     lines = re.findall(r'<li class="(\w+)"><b>(.*?)</b><div>(.*?)</div></li>', page.shown())
-    assert [(kind, said in line) for kind, _, line in lines] == [
+    assert [(kind, answer in line) for kind, _, line in lines] == [
         ("open", False), ("open", False), ("right", True), ("open", False),
     ]  # fmt: skip
     assert "1 of 1 answer correct." in page.shown()
@@ -296,14 +296,14 @@ def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_
 
 
 def test_alternative_texts_name_the_run_that_is_compared_with() -> None:
-    for lesson, step, said in (
+    for lesson, step, alt in (
         ("why_training", 3, r"Mean loss in nats/token: 16\.78 \(now\), 0\.00 \(before\)\."),
         ("attention_sinks", 5, r"Mean loss of each text, in nats/token\. Their mean is .* \(before\)\."),
         ("causal_mask", 5, r".* Beside it: the run that it is compared with, and the difference\."),
     ):
         page = Lessons(lesson=lesson, step=str(step), answers=f"{step}-0")
         (chart,) = charts(page.app).values()
-        assert re.fullmatch(said, chart["alt"])
+        assert re.fullmatch(alt, chart["alt"])
 
 
 def test_asking_can_be_switched_off_and_the_language_changed() -> None:
@@ -325,7 +325,7 @@ def test_a_lesson_in_the_link_is_read_and_shown_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ({"lesson": "no_such"}, "There is no lesson named “no_such” here"),
         ({"packed": "AAAA"}, "expected a whole lesson in the link"),
@@ -338,15 +338,15 @@ def test_a_lesson_in_the_link_is_read_and_shown_as_text() -> None:
         ({"packed": packed(OWN.replace("query: 2", "query: 99"))}, "line 11: expected a query from 0 to 3, got 99"),
     ],
 )
-def test_what_cannot_be_shown_is_a_sentence(query: dict[str, str], said: str) -> None:
+def test_what_cannot_be_shown_is_a_sentence(query: dict[str, str], text: str) -> None:
     page = Lessons(**query)
     (error,) = [box.value.replace("\\", "") for box in page.app.error]
-    assert said in error
+    assert text in error
 
 
 def test_a_link_holds_a_whole_lesson_and_no_bomb() -> None:
     assert unpacked(packed(OWN)) == OWN
-    assert packed("".join(chr(0x4E00 + place) for place in range(9_000))) == ""
+    assert packed("".join(chr(0x4E00 + index) for index in range(9_000))) == ""
     bomb = packed("a" * 1_000_001)
     assert bomb
     with pytest.raises(ValueError, match="a whole lesson"):

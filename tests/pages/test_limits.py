@@ -18,9 +18,9 @@ def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_CHARACTERS", "107")
     monkeypatch.setenv("UNMASK_ROWS", "5")
     page = Explore(text="a cat\n" * 23)  # 138 characters; the first 107 are 18 lines
-    said = [caption.value for caption in page.app.caption]
-    assert any("138 characters; this server reads at most the first 107" in words for words in said)
-    assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in said)
+    captions = [caption.value for caption in page.app.caption]
+    assert any("138 characters; this server reads at most the first 107" in words for words in captions)
+    assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in captions)
     assert page["text"] == "a cat\n" * 23, "what was typed stays"
 
 
@@ -53,16 +53,16 @@ def test_a_job_that_takes_too_long_is_a_sentence(
 ) -> None:
     ask = Scheduler.ask
 
-    def refuse(self: Scheduler, asked: Job, *more: object, **named: object) -> object:
-        if asked.function.__name__ == job:
+    def refuse(self: Scheduler, request: Job, *more: object, **named: object) -> object:
+        if request.function.__name__ == job:
             raise TooSlow("This takes too long.")
-        return ask(self, asked, *more, **named)
+        return ask(self, request, *more, **named)
 
     monkeypatch.setattr(Scheduler, "ask", refuse)
     texts = {"text": f"the {job} of {script}", "date_text": f"{len(job)} May 2099", "target": "on a mat"}
     models = {"model": folders[link["model"]]} if "model" in link else {}
     page = type("Opened", (Page,), {"SCRIPT": script})(**texts | link | models)
-    assert page.said("error") == ["This takes too long."]
+    assert page.boxes("error") == ["This takes too long."]
 
 
 class Serving(Page):
@@ -85,8 +85,8 @@ def test_a_stream_that_fails_says_why_until_it_is_continued(monkeypatch: pytest.
         patched.setattr(inference.StreamingState, "read", Mock(side_effect=ValueError("no room")))
         page.run()
         page.run()
-        assert page.said("error") == ["no room."]
+        assert page.boxes("error") == ["no room."]
         assert page.figures().keys() == {"stream_loss", "stream_weights"}
     page.app.button(key="stream_resume").click()
     page.run()
-    assert page.said("error") == []
+    assert page.boxes("error") == []

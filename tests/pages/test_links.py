@@ -227,11 +227,11 @@ OF_EXPLORE = {"model": "induction", "layer": "0", "head": "3", "row": "2", "view
 
 def test_back_brings_an_earlier_puzzle() -> None:
     page = Page().go("pages/bug_clinic.py").run().set(mode="spot")
-    before, asked = page.url, page["spot"]["asked"]
+    before, question = page.url, page["spot"]["asked"]
     assert page.press("another").url["puzzle"] != before["puzzle"]
     page.app.query_params.clear()
     page.app.query_params.update(before)  # as the browser reruns the page when it goes back
-    assert page.run()["spot"]["asked"] == asked
+    assert page.run()["spot"]["asked"] == question
     assert page.url == before
 
 

@@ -39,9 +39,9 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
     (trace,) = page.figures()["live_figure"]["data"]
     np.testing.assert_allclose(array(trace["y"]), progress.losses, rtol=1e-5)
     assert not page.app.button(key="live_start").disabled
-    said = " ".join(one.value for one in page.app.markdown)
-    assert f"run with the mask: **{nats(progress.with_mask)}** nats" in said
-    assert f"run without: **{nats(progress.without_mask)}**" in said
+    sentence = " ".join(one.value for one in page.app.markdown)
+    assert f"run with the mask: **{nats(progress.with_mask)}** nats" in sentence
+    assert f"run without: **{nats(progress.without_mask)}**" in sentence
     assert progress.texts[-1][1].replace("\n", "⏎") in [one.value for one in page.app.code]
 
     page.set(live_causal=True).press("live_start")
@@ -49,8 +49,8 @@ def test_a_training_from_start_to_end_and_a_second_one_beside_it(
     page.run()
     names = [trace["name"] for trace in page.figures()["live_figure"]["data"]]
     assert names == ["1: without the mask", "2: with the mask"]
-    said = " ".join(one.value for one in page.app.markdown)
-    assert "all copy scores are exactly 0" in said
+    sentence = " ".join(one.value for one in page.app.markdown)
+    assert "all copy scores are exactly 0" in sentence
     page.press("live_clear")
     assert "live_figure" not in page.figures()
 
@@ -65,7 +65,7 @@ def test_a_link_to_fewer_steps_than_are_offered_opens_at_the_first_choice(page: 
 def test_a_text_too_short_to_train_on_is_a_sentence(page: WhyCausal) -> None:
     page.set(live_text="too short")
     page.press("live_start")
-    assert page.said("error") == ["Training needs a text of at least 200 characters; this one has 9."]
+    assert page.boxes("error") == ["Training needs a text of at least 200 characters; this one has 9."]
     assert page["live_training"] is None
     page.set(live_text="the cat sat on the mat. " * 20)
     assert not page.app.error
@@ -105,9 +105,9 @@ class Done:
 def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: WhyCausal) -> None:
     page.app.session_state["live_training"] = Done(0.07, with_mask=1.5)
     page.run()
-    said = " ".join(one.value for one in page.app.markdown)
-    assert "says little about the mask" in said
-    assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in said
+    text = " ".join(one.value for one in page.app.markdown)
+    assert "says little about the mask" in text
+    assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in text
     page.set(live_steps=200).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
     assert page["live_kept"][0][1].watch().losses == (1.266,)
@@ -116,17 +116,17 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
 def test_where_the_loss_depends_on_later_characters_it_is_said_without_a_copy_head(page: WhyCausal) -> None:
     page.app.session_state["live_training"] = Done(0.04, with_mask=1.9)  # less than twice the loss without the mask
     page.run()
-    said = " ".join(one.value for one in page.app.markdown)
-    assert "with the mask the loss is 0.63 nats higher: the model depends on attention that the mask blocks" in said
-    assert "tell the answer" not in said, "which of them tell it was not measured"
-    assert "says little" not in said
+    text = " ".join(one.value for one in page.app.markdown)
+    assert "with the mask the loss is 0.63 nats higher: the model depends on attention that the mask blocks" in text
+    assert "tell the answer" not in text, "which of them tell it was not measured"
+    assert "says little" not in text
 
 
 def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:
     page.app.session_state["live_training"] = Done(0.88)
     page.run()
-    said = " ".join(one.value for one in page.app.markdown)
-    assert "Its best copy head, L0 H1, puts 88.0% of its attention on the next character" in said
+    text = " ".join(one.value for one in page.app.markdown)
+    assert "Its best copy head, L0 H1, puts 88.0% of its attention on the next character" in text
     assert not [one for one in page.app.button if one.key == "live_longer"]
 
 
@@ -135,9 +135,9 @@ def test_a_loss_close_to_zero_is_not_written_as_zero(page: WhyCausal) -> None:
     now = training.watch()
     training.watch = lambda: replace(now, steps=(50, 100), losses=(1.266, 0.0003))  # type: ignore[method-assign]
     page.app.session_state["live_training"] = training
-    said = page.run().words()
-    assert "run without: **under 0.001**" in said
-    assert "loss under 0.001 nats/character" in said
+    text = page.run().words()
+    assert "run without: **under 0.001**" in text
+    assert "loss under 0.001 nats/character" in text
     assert "from 1.27 to under 0.001" in charts(page.app)["live_figure"]["alt"]
 
 
@@ -151,7 +151,7 @@ def test_on_a_busy_server_a_training_waits_with_its_position(page: WhyCausal, mo
     page.press("live_stop")
     monkeypatch.setattr(background, "MAX_WAITING", 0)
     page.press("live_start")
-    assert "The queue is full" in page.said("error")[0]
+    assert "The queue is full" in page.boxes("error")[0]
 
 
 def test_two_readers_have_two_trainings(page: WhyCausal) -> None:

@@ -142,12 +142,12 @@ def test_what_is_declared_is_there_first(name: str, folders: dict[str, str], mon
         head, "show", lambda figure, alt, **how: shown.append((figure, alt)) or show(figure, alt, **how)
     )
     page = MaskCheckPage(model=folders[name], text="the cat sat on a mat and saw the cat again")
-    (early, said), (late, _) = shown
+    (early, sentence), (late, _) = shown
     before, after = layers_of(early), layers_of(late)
     assert set(before) == {"open", "closed"} & set(after)
     for layer in before:
         np.testing.assert_array_equal(before[layer], after[layer])
-    assert "nothing is measured yet" in said
+    assert "nothing is measured yet" in sentence
     assert len(page.figures()) == 1
 
 

@@ -47,23 +47,23 @@ class Lab(Explore):
 
 
 def test_sinks_that_open_later_tokens_are_said_to_though_causal_is_on() -> None:
-    lab, said = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
-    assert not any(said in one for one in lab.said("caption")), "the first token is later than none"
+    lab, note = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
+    assert not any(note in one for one in lab.boxes("caption")), "the first token is later than none"
     lab.set(mask_sinks=2)
     blocked = np.isnan(expected(MaskSpec(sinks=2)))
     assert np.argwhere(np.triu(~blocked, 1)).tolist() == [[0, 1]]
     assert any(
-        f"{said} some later tokens are open because of sinks" in one and "(0) may attend to" in one
-        for one in lab.said("caption")
+        f"{note} some later tokens are open because of sinks" in one and "(0) may attend to" in one
+        for one in lab.boxes("caption")
     )
     lab.set(causal=False)
-    assert not any(said in one for one in lab.said("caption"))
+    assert not any(note in one for one in lab.boxes("caption"))
 
 
-@pytest.mark.parametrize(("attention", "told"), [("encoder", 0), ("decoder", 1)])
-def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, attention: str, told: int) -> None:
+@pytest.mark.parametrize(("attention", "count"), [("encoder", 0), ("decoder", 1)])
+def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, attention: str, count: int) -> None:
     lab = Lab(model=folders["t5"], text="the cat sat on a mat", attention=attention, masks='{"prefix":3}')
-    assert sum("The causal mask is on, but" in note for note in lab.notes()) == told
+    assert sum("The causal mask is on, but" in note for note in lab.notes()) == count
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_an_encoder_s_open_tokens_are_not_laid_to_a_causal_mask(folders: dict, a
     ],
 )
 def test_masks_that_change_nothing_are_noted_in_one_way(given: dict, idle: str) -> None:
-    said = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
-    assert [note.removeprefix(":material/info: ") for note in said] == (
+    found = [note for note in Lab(masks=MaskSpec(**given).to_json()).notes() if "changing no cell" in note]
+    assert [note.removeprefix(":material/info: ") for note in found] == (
         [f"On, but changing no cell of this row's real tokens in L4 H0: {idle}."] if idle else []
     )
 
@@ -166,17 +166,17 @@ LEAK = '{"drawn":[["open",4,14,4,14]]}'
 
 def test_an_answer_that_gets_out_by_two_layers_is_found_and_its_loss_told() -> None:
     page = Lab(text=FIRST, masks=LEAK)
-    said = page.words("sentence")
-    assert said.startswith("Tokens that have leaked to the positions that must predict them: 5 to 14. ")
-    assert "The loss of ·whist (5) goes from 5.84 to 0.87 nats" in said
-    assert "in L0 ·whist (14) may attend to ·whist (5), in L1 ·silver (4) may attend to ·whist (14)" in said
+    sentence = page.words("sentence")
+    assert sentence.startswith("Tokens that have leaked to the positions that must predict them: 5 to 14. ")
+    assert "The loss of ·whist (5) goes from 5.84 to 0.87 nats" in sentence
+    assert "in L0 ·whist (14) may attend to ·whist (5), in L1 ·silver (4) may attend to ·whist (14)" in sentence
     assert any(">5: ·whist<" in one and "5.84" in one for one in page.html()), "the table of answers"
 
 
 def test_a_change_that_lets_nothing_out_is_called_no_leak() -> None:
-    said = Lab(text=FIRST).turn_on("sliding", 4).words("sentence")
-    assert "leaked" not in said
-    assert "Mean loss: " in said
+    sentence = Lab(text=FIRST).turn_on("sliding", 4).words("sentence")
+    assert "leaked" not in sentence
+    assert "Mean loss: " in sentence
 
 
 def test_a_query_governs_its_next_token_its_loss_and_its_row_and_is_in_the_link() -> None:
@@ -217,7 +217,7 @@ def test_of_a_long_text_the_part_that_the_query_is_in_is_drawn_on() -> None:
     ):
         page.set(query=query)
         assert [int(name.split(":")[0]) for name in page.names()] == list(range(first, first + MAX_CELLS))
-        assert f"Positions {first} to {first + MAX_CELLS - 1}:" in " ".join(page.said("caption"))
+        assert f"Positions {first} to {first + MAX_CELLS - 1}:" in " ".join(page.boxes("caption"))
     page.set(positions=(40, last))
     assert page.names()[0].startswith("40: ")
     assert page.set(query=last - 1).names()[0].startswith(f"{last - MAX_CELLS}: ")
@@ -246,18 +246,18 @@ def test_a_link_that_is_read_again_sets_the_canvas_s_drawing_anew() -> None:
 
 def test_a_drawing_says_when_the_text_under_it_has_changed() -> None:
     page = Lab(masks='{"drawn":[["block",4,0,6,1]]}')
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     page.type(TEXT.replace("cat", "dog"))
-    assert page.said("warning")[0].endswith("under the drawn mask: its cells now cover other tokens.")
+    assert page.boxes("warning")[0].endswith("under the drawn mask: its cells now cover other tokens.")
     keep = next(button for button in page.app.button if button.label == "Keep it")
     keep.click()
-    assert not page.run().said("warning")
+    assert not page.run().boxes("warning")
     assert np.isnan(page.weights()[4:7, 0:2]).all()
     page.type("The cat")
-    assert page.said("warning")[0].endswith("is too short for any of its cells.")
+    assert page.boxes("warning")[0].endswith("is too short for any of its cells.")
     page.type(TEXT)
     page.press("Clear the drawing")
-    assert not page.said("warning")
+    assert not page.boxes("warning")
     assert not np.isnan(page.weights()[4:7, 0:2]).any()
 
 
@@ -278,7 +278,7 @@ def test_the_change_is_now_minus_standard() -> None:
 )
 def test_a_link_with_nonsense_is_a_sentence_and_a_page_as_it_was_trained(masks: str) -> None:
     page = Lab(masks=masks)
-    assert "could not be read" in page.said("warning")[0]
+    assert "could not be read" in page.boxes("warning")[0]
     assert not any("![x](" in box.value for box in page.app.warning), "a link's words are no markdown"
     np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
 
@@ -286,7 +286,7 @@ def test_a_link_with_nonsense_is_a_sentence_and_a_page_as_it_was_trained(masks: 
 @pytest.mark.parametrize("masks", ['{"heads":[1]}', '{"positions":"cells","sliding":3}'])
 def test_a_mask_that_the_page_has_no_controls_for_is_refused_and_said(masks: str) -> None:
     page = Lab(masks=masks)
-    assert "could not be read" in page.said("warning")[0]
+    assert "could not be read" in page.boxes("warning")[0]
     np.testing.assert_allclose(page.weights(), expected(MaskSpec()), atol=1e-6)
 
 
@@ -351,7 +351,7 @@ def test_a_layer_has_the_number_that_it_has_in_the_network(tmp_path: Path) -> No
     page = Lab(model=str(save("lfm2", tmp_path / "lfm2", more_families.ALL["lfm2"])))
     for section in SECTIONS:
         page.set(section=section)
-        said = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
-        assert "L0" not in said, section
-        assert ("L1" in said) == (section in ("reach", "fill")), section
-        assert ("Only attention is counted" in said) == (section == "reach")
+        text = " ".join([*page.html(), *(one.value for kind in ("caption", "info") for one in page.app.get(kind))])
+        assert "L0" not in text, section
+        assert ("L1" in text) == (section in ("reach", "fill")), section
+        assert ("Only attention is counted" in text) == (section == "reach")

@@ -56,14 +56,14 @@ def test_the_heatmap_and_the_overview_are_of_merged_tokens(story: Model, by: str
     np.testing.assert_array_equal(np.isnan(page.weights()), expected.any_blocked())
     _, pixels = page.packet()
     assert pixels.shape[2:] == expected.weights.shape
-    assert any("Tokens are merged into" in words for words in page.said("caption"))
+    assert any("Tokens are merged into" in words for words in page.boxes("caption"))
     assert "carried" not in page.app.session_state["view"]
 
 
 def test_what_follows_a_word_follows_its_last_token(story: Model) -> None:
     batch = story.encode([TEXT])
     groups = groups_of(batch, 0, "words")
-    word = next(place for place, (one, other) in enumerate(pairwise(groups)) if other > one + 1)
+    word = next(index for index, (one, other) in enumerate(pairwise(groups)) if other > one + 1)
     of_word = Explore(text=TEXT, by="words", query=str(word))
     of_token = Explore(text=TEXT, query=str(groups[word + 1] - 1))
     assert of_word.candidates() == of_token.candidates()
@@ -101,12 +101,12 @@ class TestCompare:
         query, key = np.unravel_index(np.abs(other - one).argmax(), one.shape)
         assert re.search(rf"\({query}\) attends to .* \({key}\): {one[query, key]:.3f} in A", page.sentence())
         assert "query: what attends" in str(page.figures()["head_difference"]["layout"])
-        assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.said("caption"))
+        assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.boxes("caption"))
 
     def test_what_follows_a_word_and_what_is_patched_is_of_its_last_token(self, story: Model) -> None:
         given = {"differs": "text", "text": self.OTHER, "b_text": f"A{self.OTHER[4:]}", "patching": "true"}
         groups = edges(story, self.OTHER, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         of_words, of_tokens = (
             Compare(by=by, query=str(query), patch_of="positions", **given)
             for by, query in (("words", word), ("tokens", groups[word][1] - 1))
@@ -114,7 +114,7 @@ class TestCompare:
         assert of_words.candidates() == of_tokens.candidates()
         np.testing.assert_array_equal(*(array(page.figures()["patch_map"]["data"][0]["z"])
                                         for page in (of_words, of_tokens)))  # fmt: skip
-        assert f"After “·whistle” ({word}) in A, after “·whistle” ({word}) in B." in of_words.said("caption")
+        assert f"After “·whistle” ({word}) in A, after “·whistle” ({word}) in B." in of_words.boxes("caption")
 
 
 class TestAcrossLayers:
@@ -130,7 +130,7 @@ class TestAcrossLayers:
         page = Layers(text=TEXT, by=by, across="all", over=over, layer="2", causal="false", query="1")
         np.testing.assert_allclose(page.weights(), expected[2], atol=1e-6)
         assert len(page.labels()) == len(groups)
-        assert f"Tokens are merged into {by}" in " ".join(page.said("caption"))
+        assert f"Tokens are merged into {by}" in " ".join(page.boxes("caption"))
         page.set(across="token")
         assert page.url["by"] == by
         np.testing.assert_allclose(page.chart("token_layers")[0], expected[:, 1], atol=1e-6)
@@ -154,8 +154,8 @@ class TestAcrossLayers:
         ends = [end - 1 for _, end in edges(story, TEXT, by)]
         found = logit_lens(story, story.encode([TEXT]), MaskSpec(), 0, ends)
         page = Layers(text=TEXT, by=by)
-        assert page.cells() == [story.label(int(one)) for place in range(len(ends)) for one in found.ids[:, place, 0]]
-        assert "What follows a word or a sentence is what follows its last token." in " ".join(page.said("caption"))
+        assert page.cells() == [story.label(int(one)) for index in range(len(ends)) for one in found.ids[:, index, 0]]
+        assert "What follows a word or a sentence is what follows its last token." in " ".join(page.boxes("caption"))
         of_tokens = Layers(text=TEXT)
         assert page.sentence().partition(" the model")[2] == of_tokens.sentence().partition(" the model")[2]
 
@@ -163,7 +163,7 @@ class TestAcrossLayers:
 class TestMaskLab:
     def test_the_head_is_merged_and_the_mask_is_drawn_on_tokens(self, story: Model) -> None:
         groups = edges(story, TEXT, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         page = Lab(text=TEXT, by="words", layer="3", head="2", causal="false", query=str(groups[word][0]))
         now, standard = (by_hand(heads(story, spec)[3, 2], groups) for spec in (FREE, MaskSpec()))
         np.testing.assert_allclose(page.weights(), now, atol=1e-6)
@@ -176,12 +176,12 @@ class TestMaskLab:
         tokens = groups[-1][1]
         assert f"queries in rows ({tokens})" in str(header)
         assert len(page.widget("query").options) == tokens
-        assert any("Masks are drawn on tokens" in said for said in page.said("caption"))
+        assert any("Masks are drawn on tokens" in sentence for sentence in page.boxes("caption"))
         assert page.url["by"] == "words"
 
     def test_the_words_of_the_tokens_zoomed_into(self, story: Model) -> None:
         groups = edges(story, TEXT, "words")
-        word = next(place for place, (one, end) in enumerate(groups) if end > one + 1)
+        word = next(index for index, (one, end) in enumerate(groups) if end > one + 1)
         first, last = groups[word][1] - 1, groups[word + 2][0]
         page = Lab(text=TEXT, by="words", zoom=f"{first}-{last},0-{last}")
         assert page.weights().shape == (3, word + 3)

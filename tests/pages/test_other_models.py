@@ -26,7 +26,7 @@ def healthy(app: AppTest) -> AppTest:
     return app
 
 
-def said(app: AppTest) -> str:
+def messages(app: AppTest) -> str:
     notes = [one for one in app.caption if one.value.startswith(":material/info:")]
     return " ".join(box.value for box in [*app.error, *app.warning, *app.info, *notes])
 
@@ -56,20 +56,20 @@ def test_every_attention_of_a_long_source_and_a_short_target(folders: dict[str, 
 
 def test_fewer_targets_than_texts_are_asked_for_and_more_are_left_out() -> None:
     texts = "\n".join(["12 May 2003"] * 19)  # the page takes 16 of them
-    assert said(opened(model="dates", text=texts, target="2003")).startswith(
+    assert messages(opened(model="dates", text=texts, target="2003")).startswith(
         "expected one target for each text, got 1 for 16: write one for each, or none."
     )
     app = opened(model="dates", text=texts, target="2003\n" * 19)
     assert not app.error
-    told = [one.value for one in opened(model="dates", text="12 May 2003", target="2003\n2004").caption]
-    assert "Target lines read: the first 1 of 2, one for each source line." in told
-    told = [one.value for one in app.caption]
-    assert "Target lines read: the first 16 of 19, one for each source line." in told
+    captions = [one.value for one in opened(model="dates", text="12 May 2003", target="2003\n2004").caption]
+    assert "Target lines read: the first 1 of 2, one for each source line." in captions
+    captions = [one.value for one in app.caption]
+    assert "Target lines read: the first 16 of 19, one for each source line." in captions
 
 
 def test_a_source_that_does_not_fit_is_said_to_be_cut(folders: dict[str, str]) -> None:
     app = opened(model=folders["t5"], text="the cat " * 400, target="on a mat")
-    assert "Source row 1" in said(app)
+    assert "Source row 1" in messages(app)
 
 
 def test_a_links_own_text_and_target_are_left_out_together(folders: dict[str, str]) -> None:
@@ -125,23 +125,23 @@ def test_a_model_whose_folder_goes_away_gives_way_to_the_story_model(tmp_path: P
     app = opened(model=str(folder), text=TEXT)
     shutil.rmtree(folder)
     healthy(app.run())
-    assert "story model" in said(app)
+    assert "story model" in messages(app)
 
 
 def test_a_name_from_a_link_is_not_markdown() -> None:
     app = opened(model="![x](https://example.org/p.png) [log in](https://example.org)")
-    assert "![x](" not in said(app)
-    assert "[log in](" not in said(app)
+    assert "![x](" not in messages(app)
+    assert "[log in](" not in messages(app)
 
 
 def test_a_word_that_a_tokenizer_refuses_is_a_sentence(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     folder = save("llama", tmp_path / "llama")
-    words = Tokenizer(models.WordLevel({"the": 0, "cat": 1, "sat": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.save(str(folder / "tokenizer.json"))
-    assert "tokenizer" in said(opened(model=str(folder), text="the dog"))
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "cat": 1, "sat": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert "tokenizer" in messages(opened(model=str(folder), text="the dog"))
 
 
 @pytest.mark.parametrize("page", ["ablation", "generation", "padding"])
@@ -156,7 +156,7 @@ def test_a_page_that_a_model_is_nothing_for_says_what_to_choose_and_keeps_it_in_
     app.text_input(key="other").set_value(name)
     healthy(app.run())
     assert app.markdown[0].value == f"### {page.title()}"
-    assert "Choose" in said(app)
+    assert "Choose" in messages(app)
     assert app.query_params["model"] == name
 
 
@@ -173,5 +173,5 @@ def test_a_page_that_reads_no_chat_messages_says_so_where_others_do(tmp_path: Pa
         app = opened(model=str(folder), text="user: the cat sat\nassistant: on a mat", chat=chat)
         assert NOTE not in [one.value for one in app.caption]
         for page in ("padding", "circuits", "head_atlas"):
-            told = [one.value for one in healthy(app.switch_page(f"pages/{page}.py").run()).caption]
-            assert (NOTE in told) == (chat == "true"), page
+            captions = [one.value for one in healthy(app.switch_page(f"pages/{page}.py").run()).caption]
+            assert (NOTE in captions) == (chat == "true"), page

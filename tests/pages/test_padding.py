@@ -60,7 +60,7 @@ class TestFirstView:
         assert "position ids from the mask" in page.sentence()
         assert page.verdicts() == ["correct"] * 6 + ["wrong"] * 4 + ["correct"] * 2
         assert page.tokens().count("<pad>") > 10
-        assert not page.said("error") + page.said("warning") + page.said("info")
+        assert not page.boxes("error") + page.boxes("warning") + page.boxes("info")
 
 
 class TestEveryWay:
@@ -71,20 +71,20 @@ class TestEveryWay:
         by_themselves = runs_alone(story, texts, causal)
         verdicts = page.verdicts()
         assert len(verdicts) == 12
-        for place, choice in enumerate(CHOICES):
+        for index, choice in enumerate(CHOICES):
             page.set(pad=choice.side, padding_mask=choice.mask, position_ids=choice.positions)
             differences = padding.compare(story, texts, choice, causal, *by_themselves).largest()
             assert [row[2] for row in page.texts()] == [amount(one) for one in differences]
-            assert verdicts[place] in page.framed()
+            assert verdicts[index] in page.framed()
             assert amount(max(differences)) in page.framed()
-            assert f": {verdicts[place]}." in page.sentence()
+            assert f": {verdicts[index]}." in page.sentence()
             assert page.verdicts() == verdicts
 
     def test_pressing_a_way_chooses_it(self) -> None:
         page = Padding(text=LINES)
-        for place, choice in list(enumerate(CHOICES))[::5]:
-            verdict = page.verdicts()[place]
-            page.ways()[place].click()
+        for index, choice in list(enumerate(CHOICES))[::5]:
+            verdict = page.verdicts()[index]
+            page.ways()[index].click()
             page.run()
             assert (page.app.session_state.pad, page.app.session_state.padding_mask) == (choice.side, choice.mask)
             assert page.app.session_state.position_ids == choice.positions
@@ -144,9 +144,9 @@ class TestTexts:
 class TestOtherModels:
     def test_a_models_own_window_is_named_in_the_reasons(self, folders: dict[str, str]) -> None:
         text = "the cat sat on a mat and it saw the cat\nthe cat"
-        said = "Where a layer has a window or chunks, tokens attend only within these."
-        assert said in Padding(model=folders["mistral"], text=text).words()
-        assert said not in Padding(model=folders["llama"], text=text).words()
+        sentence = "Where a layer has a window or chunks, tokens attend only within these."
+        assert sentence in Padding(model=folders["mistral"], text=text).words()
+        assert sentence not in Padding(model=folders["llama"], text=text).words()
 
     def test_rotary_positions(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["llama"], text="the cat\nthe cat sat on a mat\na")

@@ -40,8 +40,8 @@ def test_every_head_is_patched_into_b_and_the_other_way(story: Model) -> None:
     expected = np.stack([head_effects(traces, metric, layer) for layer in range(6)])
     np.testing.assert_allclose(page.effects(), expected, atol=1e-4)
     a, b = traces.measured(metric)
-    said = " ".join(page.said("markdown"))
-    assert f"Measured in A: {a:.2f}, in B: {b:.2f}".replace("-", "−") in said
+    text = " ".join(page.boxes("markdown"))
+    assert f"Measured in A: {a:.2f}, in B: {b:.2f}".replace("-", "−") in text
     page.set(patch_into="a")
     back = np.stack([head_effects(PatchPair(story, traces.b, 0, traces.a, 0), metric, layer) for layer in range(6)])
     np.testing.assert_allclose(page.effects(), back, atol=1e-4)
@@ -58,7 +58,7 @@ def test_positions_and_paths(story: Model) -> None:
     paths = [traces.path_effects(metric, (2, 1), "v", layer) for layer in (0, 1)]
     np.testing.assert_allclose(page.effects(), paths, atol=1e-4)
     page.set(layer=0)
-    assert any("No layer comes before that of L0 H1" in said for said in page.said("info"))
+    assert any("No layer comes before that of L0 H1" in text for text in page.boxes("info"))
 
 
 def test_of_many_positions_it_is_said_which_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_of_many_positions_it_is_said_which_are_compared(monkeypatch: pytest.Mon
     monkeypatch.setattr(patching, "MAX_POSITIONS", 5)
     page.run()
     assert page.effects().shape == (6, 5)
-    assert any(words + " L" in said for said in page.said("markdown")), "right before the strongest of them"
+    assert any(words + " L" in text for text in page.boxes("markdown")), "right before the strongest of them"
     assert "are compared" not in page.set(patch_of="heads").words()
 
 
@@ -92,7 +92,7 @@ def test_a_position_stays_the_same_token_where_the_other_run_is_patched() -> Non
     assert (frame["x0"], frame["y0"]) == (1.5, 0.5)
     page.set(patches_chosen=[])
     assert page["patches"] == ""
-    assert not page.said("error")
+    assert not page.boxes("error")
 
 
 def test_a_position_that_the_text_has_no_more_is_left_out() -> None:
@@ -100,7 +100,7 @@ def test_a_position_that_the_text_has_no_more_is_left_out() -> None:
     page = Patching(patching="true", patch_of="positions", patches="p1.5", **pair)
     assert page.value("patches_chosen")
     page.type("The bird sang").set(b_text="The king sang")
-    assert not page.said("error")
+    assert not page.boxes("error")
     assert page.effects().shape[1] == 4
 
 
@@ -108,18 +108,18 @@ def test_heads_and_layers_that_another_model_lacks_are_left_out() -> None:
     answers = {"patch_answer": "b", "patch_instead": "h"}
     page = Patching(patching="true", patches="h0.3,h5.3,a5.0,h0.9,a1.0", **TEXTS | answers)
     page.set(model="induction")
-    assert not page.said("error")
+    assert not page.boxes("error")
     assert page.value("patches_chosen") == [Patch("head", 0, 3), Patch("layer", 1, 0)]
 
 
 def test_which_tokens_are_measured_is_said() -> None:
     several = "Of an answer of several tokens, only the first is measured."
     page = Patching(patching="true", **TEXTS)
-    assert "Measured: the logit of “·bird” minus that of “·horse”." in page.said("caption")
+    assert "Measured: the logit of “·bird” minus that of “·horse”." in page.boxes("caption")
     page.set(patch_answer="bird", patch_instead="horse")  # without a space the first is several tokens
-    assert f"Measured: the logit of “b” minus that of “horse”. {several}" in page.said("caption")
+    assert f"Measured: the logit of “b” minus that of “horse”. {several}" in page.boxes("caption")
     page.set(patch_metric="probability")
-    assert f"Measured: the log-probability of “b”. {several}" in page.said("caption")
+    assert f"Measured: the log-probability of “b”. {several}" in page.boxes("caption")
 
 
 def test_several_patches_run_together(story: Model) -> None:
@@ -127,7 +127,7 @@ def test_several_patches_run_together(story: Model) -> None:
     page.set(patches_chosen=page.value("patches_chosen")[:2])
     traces, metric = pair(story)
     found, _ = traces.patched(PatchMetric(metric.query, metric.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])
-    assert any(f"B gives {fixed(found, 2)} instead" in said for said in page.said("markdown"))
+    assert any(f"B gives {fixed(found, 2)} instead" in text for text in page.boxes("markdown"))
     assert page.url["patches"] == "h0.3,p1.5"
     assert len(page.figures()["patch_map"]["layout"]["shapes"]) == 1
 
@@ -140,15 +140,15 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     expected = [head_effects(both, metric, layer) for layer in range(6)]
     np.testing.assert_allclose(page.effects(), expected, atol=1e-3)
     page.set(b_causal=True)
-    assert any("A and B are the same run" in said for said in page.said("info"))
-    assert not page.set(patch_of="pairs").said("info")  # pairs from a file have their own texts
+    assert any("A and B are the same run" in text for text in page.boxes("info"))
+    assert not page.set(patch_of="pairs").boxes("info")  # pairs from a file have their own texts
     page.set(patch_of="heads", differs="text").set(b_text="Once upon a time")
-    assert any("the same number of tokens in A and B: A has 23, B has 5" in said for said in page.said("info"))
+    assert any("the same number of tokens in A and B: A has 23, B has 5" in text for text in page.boxes("info"))
     page.press("patch_pair")
     assert page.value("b_text") == PAIR["b_text"]
     assert page.effects().shape == (6, 7)
     page.set(patch_instead=" bird")
-    assert any("expected two answers whose first tokens differ" in said for said in page.said("error"))
+    assert any("expected two answers whose first tokens differ" in text for text in page.boxes("error"))
 
 
 def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,11 +187,11 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
 
 
 def test_which_masks_other_heads_get_in_a_knockout_is_said_where_it_matters() -> None:
-    said = "all other heads get the model's own"
+    text = "all other heads get the model's own"
     page = Patching(patching="true", **TEXTS)
-    assert not any(said in one.value for one in page.app.caption)
+    assert not any(text in one.value for one in page.app.caption)
     page = Patching(patching="true", causal="false", b_causal="false", **TEXTS)
-    assert any(said in one.value for one in page.app.caption)
+    assert any(text in one.value for one in page.app.caption)
     masks = json.loads(page.press("patch_knockout")["masks"])
     assert (masks["causal"], masks["layers"], masks["heads"]) == (False, [page["layer"]], [page["head"]])
 
@@ -228,4 +228,4 @@ def test_a_knockout_is_of_a_token_where_the_head_attends_most_to_padding(story: 
 def test_a_file_that_holds_no_pairs_is_refused(monkeypatch: pytest.MonkeyPatch, rows: str, problem: str) -> None:
     monkeypatch.setattr(st, "file_uploader", lambda *_, **__: io.BytesIO(rows.encode()))
     page = Patching(patching="true", patch_of="pairs", **TEXTS)
-    assert any(problem in said for said in page.said("error")), page.said("error")
+    assert any(problem in text for text in page.boxes("error")), page.boxes("error")

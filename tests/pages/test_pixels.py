@@ -181,10 +181,10 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
     page = Pixels(part="finish", rows="5")
     given = third()[:40]
     chances = class_probabilities(model, given)
-    told = int(chances.argmax())
+    digit = int(chances.argmax())
     assert [row[0] for row in page.numbers("classes")] == [percent(float(chance)) for chance in chances]
-    made = write(model, [told] * 5, SAMPLING, np.repeat(given[None], 5, 0))
-    right = int((recogniser().read(made) == told).sum())
+    made = write(model, [digit] * 5, SAMPLING, np.repeat(given[None], 5, 0))
+    right = int((recogniser().read(made) == digit).sum())
     assert f"From the 5 rows above the line the model wrote the rest 5 times; {right} of them" in page.words()
     canvas = page.canvases()["pixels_canvas"]
     assert canvas["given"] == 40
@@ -217,8 +217,8 @@ def test_before_anything_is_drawn_the_picture_is_the_digit_that_is_chosen_and_li
     (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
     assert button.disabled
     test = real_digits().test
-    for one in (page, Pixels(**page.url)):
-        levels = one.canvases()["pixels_canvas"]["levels"]
+    for opened in (page, Pixels(**page.url)):
+        levels = opened.canvases()["pixels_canvas"]["levels"]
         assert levels == test.levels[test.classes == 6][1].tolist()
 
 

@@ -11,7 +11,7 @@ DOG = "The small dog ran home"
 KING = "The old king sat in his chair and looked at the fire all day long"
 
 
-def asked(page: Explore) -> str:
+def chosen_query(page: Explore) -> str:
     """Return the query as its select box shows it: position and token."""
     (box,) = [one for one in page.app.selectbox if one.label == "Query"]
     shown: str = box.options[box.index]
@@ -19,25 +19,25 @@ def asked(page: Explore) -> str:
 
 
 def token(page: Explore) -> str:
-    return asked(page).partition(": ")[2]
+    return chosen_query(page).partition(": ")[2]
 
 
 class TestPadding:
     def test_a_second_line_moves_the_query_with_its_token(self) -> None:
         page = Explore(text=DOG)
         page.set(query=2)
-        said, picked = page.candidates(), asked(page)
+        before, picked = page.candidates(), chosen_query(page)
         page.type(f"{DOG}\n{KING}")
         assert picked == "2: ·small"
         assert token(page) == "·small"
-        assert asked(page) != picked, "its line is padded on the left now"
-        assert page.candidates() == said
+        assert chosen_query(page) != picked, "its line is padded on the left now"
+        assert page.candidates() == before
 
     def test_the_pad_side_moves_all_positions(self) -> None:
         page = Explore(text=f"{DOG}\n{KING}", query="12", pins="12,13", key="11", span="12-13")
         assert token(page) == "·small"
         page.set(pad="right")
-        assert asked(page) == "2: ·small"
+        assert chosen_query(page) == "2: ·small"
         assert page.url["pins"] == "2,3"
         assert page.url["key"] == "1"
         assert page.url["span"] == "2-3"
@@ -53,25 +53,25 @@ class TestPadding:
         page = Explore(text=f"{KING}\n{DOG}", pad="right", query="3")
         assert token(page) == "·king"
         page.set(row=2)
-        assert asked(page) == "3: ·dog"
+        assert chosen_query(page) == "3: ·dog"
         page.set(row=1, query=9).set(row=2)
         assert "query" not in page.url, "the shorter row has padding there"
         assert token(page) == "·home"
 
     def test_a_link_holds_positions_as_they_are(self) -> None:
         page = Explore(text=f"{DOG}\n{KING}", query="2")
-        assert asked(page) == "2: <pad>"
+        assert chosen_query(page) == "2: <pad>"
         page.set(causal=False)
-        assert asked(page) == "2: <pad>", "padding may be chosen"
+        assert chosen_query(page) == "2: <pad>", "padding may be chosen"
 
 
 class TestText:
     def test_a_text_that_is_edited_keeps_what_it_still_has(self) -> None:
         page = Explore(text=DOG, query="2", pins="2,4").type("The small dog ran")
-        assert asked(page) == "2: ·small"
+        assert chosen_query(page) == "2: ·small"
         assert page.url["pins"] == "2,4"
         page.type("The small")
-        assert asked(page) == "2: ·small"
+        assert chosen_query(page) == "2: ·small"
         assert "pins" not in page.url
 
     def test_an_example_has_nothing_picked(self) -> None:

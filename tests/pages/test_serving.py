@@ -282,7 +282,7 @@ def test_a_printed_legend_names_all_calls_of_a_colour_inside_the_sheet() -> None
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "message"),
     [
         ({"chunks": "8,,3"}, "expected whole numbers separated by commas"),
         ({"chunks": "3, 3"}, "together, after a cached prefix of 0, or one size for all, got 3 + 3 = 6"),
@@ -306,9 +306,9 @@ def test_a_printed_legend_names_all_calls_of_a_colour_inside_the_sheet() -> None
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],
 )
-def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
+def test_what_makes_no_sense_is_said(query: dict[str, str], message: str) -> None:
     page = Serving(**query)
-    assert words in page.app.error[0].value
+    assert message in page.app.error[0].value
     if "cost_masks" in query:
         assert page.app.expander[0].proto.expanded  # it holds the masks to correct
 
@@ -324,7 +324,7 @@ def test_masks_too_long_for_a_link_are_said_to_be_left_out() -> None:
 @pytest.mark.parametrize("text", [TEXT, "Once upon a time there was a", "Once upon a", "Once"])
 def test_two_documents_by_length_are_halves_of_the_text_until_lengths_are_typed(text: str) -> None:
     page = Serving(serving="packing", documents_by="lengths", text=text)
-    assert not page.said("error")
+    assert not page.boxes("error")
     page.app.session_state["serving_files"] = True
     page.run()
     count = catalog.load("story").encode([text]).ids.shape[1]

@@ -105,13 +105,13 @@ def test_the_chart_has_every_checkpoints_own_numbers_and_few_models_stay_in_memo
     assert not app.exception
     drawn = next(data for key, data in charts(app).items() if key.startswith("steps_over"))["figure"]["data"]
     lines = {line["name"]: (array(line["x"]), array(line["y"])) for line in drawn}
-    for place, step in enumerate(STEPS):
+    for index, step in enumerate(STEPS):
         model = catalog.load(str(trained / f"checkpoint-{step}"), settings=Settings())
         trace = model.run(model.encode(["the cat sat on the cat sat"]))
         found = step_measures(trace, 0, model.standard, predicts=True)
         assert found.loss == pytest.approx(float(trace.losses().nanmean()))
-        assert lines["loss, nats/token"][1][place] == pytest.approx(found.loss, rel=1e-5)
-        assert (lines["first token"][0][place], lines["first token"][1][place]) == (
+        assert lines["loss, nats/token"][1][index] == pytest.approx(found.loss, rel=1e-5)
+        assert (lines["first token"][0][index], lines["first token"][1][index]) == (
             step, pytest.approx(found.shares["first"][1, 2], rel=1e-5),
         )  # fmt: skip
         assert found.shares["first"][1, 2] == pytest.approx(float(trace.weights(1, 2)[1:, 0].mean()), abs=1e-6)

@@ -69,28 +69,28 @@ def test_previous_and_next_go_through_the_steps_and_the_step_is_in_the_link() ->
 
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_step_computes_what_is_on_it_alone(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    asked = set()
+    functions = set()
     ask = results.ask
 
     def note(function: Any, *arguments: Any, **options: Any) -> Any:
-        asked.add(function.__name__)
+        functions.add(function.__name__)
         return ask(function, *arguments, **options)
 
     monkeypatch.setattr(results, "ask", note)
     WhyCausal(step=str(step))
-    assert asked & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
+    assert functions & {"outcome", "write", "change"} == ({"outcome"} if step == 2 else {"change"})
 
 
-def seen(page: WhyCausal) -> list[str]:
+def findings(page: WhyCausal) -> list[str]:
     (found,) = [one for one in page.html() if one.startswith("<ol>")]
     return [html.unescape(re.sub("<.*?>", "", one)) for one in re.findall("<li>.*?</li>", found)]
 
 
 def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=6, why_token=99).step(5)
-    loss, head, later = seen(page)
-    for one in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
-        assert nats(outcome(pair, one).loss) in loss
+    loss, head, later = findings(page)
+    for combination in (WITHOUT_WITHOUT, WITHOUT_WITH, WITH_WITH):
+        assert nats(outcome(pair, combination).loss) in loss
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
@@ -107,23 +107,23 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
 def test_each_model_s_copying_head_is_held_against_the_other_model(pair: TwinPair) -> None:
     for trained, other, way in (("true", WITHOUT_WITHOUT, "without"), ("false", WITH_WITHOUT, "with")):
         page = WhyCausal(step="2", trained=trained, run="false")
-        most = percent(float(outcome(pair, other).copies.max()))
-        assert f"In the model trained {way} the mask, the highest is {most}." in " ".join(page.sentences())
+        largest = percent(float(outcome(pair, other).copies.max()))
+        assert f"In the model trained {way} the mask, the highest is {largest}." in " ".join(page.sentences())
 
 
 def test_what_was_seen_is_of_the_model_that_was_looked_at(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=6, why_token=99, why_proof=False).step(5)
     off = twins.change(pair.models[False], pair.encode(TEXT), 6, 99, causal=False).earlier()[0]
-    assert f"the largest change of a logit is {steps.amount(off)}" in seen(page)[2]
+    assert f"the largest change of a logit is {steps.amount(off)}" in findings(page)[2]
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
-    assert "the largest change of a logit is exactly 0" not in seen(page)[2]
+    assert "the largest change of a logit is exactly 0" not in findings(page)[2]
 
 
 def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
-    said = WhyCausal().sentences()[0]
+    text = WhyCausal().sentences()[0]
     curves = twins.curves()
     scores = twins.copy_scores(pair.run(pair.encode(TEXT), WITHOUT_WITHOUT))
     layer, head = twins.best_head(scores)
@@ -134,7 +134,7 @@ def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
         f"{outcome(pair, WITHOUT_WITH).loss:.1f} nats",
         f"that of the other model is {outcome(pair, WITH_WITH).loss:.1f}",
     ):
-        assert number in said, said
+        assert number in text, text
 
 
 def test_the_four_cards_are_the_four_combinations(pair: TwinPair) -> None:
@@ -178,7 +178,7 @@ def test_every_head_has_its_copy_score_and_no_table_is_all_zeros(pair: TwinPair)
         assert cells == [percent(float(score)) for score in scores.ravel()]
     for one, name in ((WITH_WITH, "trained with"), (WITHOUT_WITH, "trained without")):
         assert not twins.copy_scores(pair.run(batch, one)).any()
-        assert f"{name}, run with · blocked: exactly 0 in every head" in page.said("caption")
+        assert f"{name}, run with · blocked: exactly 0 in every head" in page.boxes("caption")
 
 
 def test_the_mask_put_back_takes_the_copying_from_the_same_head(pair: TwinPair, heads: WhyCausal) -> None:
@@ -207,9 +207,9 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
     for run, trace in zip((True, False), bars, strict=True):
         np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
     assert not array(bars[0]["y"])[:6].any()
-    said = proof.sentences()[0]
-    assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in said
-    assert f"the largest change of a logit is {steps.amount(changes[False].earlier()[0])}" in said
+    text = proof.sentences()[0]
+    assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in text
+    assert f"the largest change of a logit is {steps.amount(changes[False].earlier()[0])}" in text
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
@@ -240,12 +240,12 @@ def test_any_text(text: str) -> None:
         sentences += len(page.sentences())
         assert not [one for one in page.html() if "<script>" in one]
     assert sentences == 3
-    assert len(seen(page)) == 3
+    assert len(findings(page)) == 3
 
 
 def test_a_long_text_is_cut_and_the_page_says_where(pair: TwinPair) -> None:
     page = WhyCausal("the cat and the dog went to the sea. " * 60, step="2")
-    (note,) = page.said("warning")
+    (note,) = page.boxes("warning")
     assert f"at most {pair.context} tokens" in note
     assert page.weights().shape == (pair.context, pair.context)
 
@@ -253,11 +253,11 @@ def test_a_long_text_is_cut_and_the_page_says_where(pair: TwinPair) -> None:
 @pytest.mark.parametrize("text", ["", "   \n "])
 def test_no_text_is_an_invitation_and_hides_no_training(text: str) -> None:
     page = WhyCausal(text)
-    assert page.said("info")[0].startswith("Type a text")
+    assert page.boxes("info")[0].startswith("Type a text")
     assert set(page.figures()) == {"training_figure"}
     assert page.sentences()[0].startswith("A model trained without the causal mask")
     for step in (2, 3, 4, 5):
-        assert page.step(step).said("info")[0].startswith("Type a text" if step < 5 else "Press Start")
+        assert page.step(step).boxes("info")[0].startswith("Type a text" if step < 5 else "Press Start")
         assert not page.figures()
     assert not page.app.button(key="live_start").disabled
 
@@ -266,14 +266,14 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
     text = "word " * 40
     own, other = outcome(pair, WITHOUT_WITH, text), outcome(pair, WITH_WITH, text)
     assert own.loss < other.loss
-    said = WhyCausal(text).sentences()[0]
-    assert f"With the mask put back its loss is {own.loss:.1f} nats/token" in said
+    shown = WhyCausal(text).sentences()[0]
+    assert f"With the mask put back its loss is {own.loss:.1f} nats/token" in shown
     assert (
-        f"at {percent(own.echoes)} of the positions (the model trained with the mask: {percent(other.echoes)})" in said
+        f"at {percent(own.echoes)} of the positions (the model trained with the mask: {percent(other.echoes)})" in shown
     )
-    assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in said
+    assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in shown
     assert other.loss > np.log(len(pair.words()))
-    assert "worse here than a uniform guess (6.9 nats)" in said
+    assert "worse here than a uniform guess (6.9 nats)" in shown
     usual = WhyCausal().sentences()[0]
     assert "guess" not in usual
 
@@ -288,12 +288,12 @@ def outcomes_of(own: float, other: float, echoes: float) -> dict[Combination, tw
 def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     batch, curves = pair.encode("the cat"), twins.curves()
     assert twins.repeats(batch) < 0.5
-    said = {
+    sentences = {
         losses: steps.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
         for losses in ((5.0, 3.0), (3.0, 5.0), (3.0, 3.02), (3.0, 8.0))
     }
-    assert all("repeats, at" not in one for one in said.values())
-    assert ["a uniform guess" in one for one in said.values()] == [False, False, False, True]
+    assert all("repeats, at" not in one for one in sentences.values())
+    assert ["a uniform guess" in one for one in sentences.values()] == [False, False, False, True]
 
 
 def test_a_shorter_text_moves_the_changed_token_into_it(proof: WhyCausal) -> None:

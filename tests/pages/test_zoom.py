@@ -25,12 +25,12 @@ def test_it_is_exact_where_the_whole_is_reduced() -> None:
 PETER = "Peter lost his hat. He saw a dog. The dog ran to Peter."
 
 
-@pytest.mark.parametrize(("zoom", "said"), [("0-5,8-16", "Hatched cells are blocked"), ("8-16,0-5", "of this part")])
-def test_a_part_says_of_rows_and_cells_what_holds_in_the_whole(zoom: str, said: str) -> None:
+@pytest.mark.parametrize(("zoom", "note"), [("0-5,8-16", "Hatched cells are blocked"), ("8-16,0-5", "of this part")])
+def test_a_part_says_of_rows_and_cells_what_holds_in_the_whole(zoom: str, note: str) -> None:
     page = Explore(text=PETER, zoom=zoom)
     assert page.weights().shape == (6, 9)[:: 1 if zoom.startswith("0") else -1]
     (key,) = [html for html in page.html() if "ells are blocked" in html or "ell of" in html]
-    assert said in key
+    assert note in key
     assert "No cell is blocked." not in key
     assert "nothing" not in key + str(page.figures()["head_figure"]["layout"])
 

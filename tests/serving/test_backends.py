@@ -136,18 +136,18 @@ class TestEveryHome:
             before = run.trace_key
 
     def test_what_is_told_of_jobs_holds_nothing_of_a_reader(self, home: Scheduler) -> None:
-        told: list[FinishedJob] = []
-        home.observers.append(told.append)
+        finished: list[FinishedJob] = []
+        home.observers.append(finished.append)
         with pytest.raises(ValueError, match="secret"):
             home.ask(Job(jobs.refuse, ("secret text",)), reader="reader one")
         end = monotonic() + 10
-        while not told and monotonic() < end:
+        while not finished and monotonic() < end:
             sleep(0.01)
-        home.observers.remove(told.append)
-        assert [one.outcome for one in told] == ["refused"]
-        assert told[0].job == "tests.serving.jobs.refuse"
-        assert "secret" not in repr(told)
-        assert "reader one" not in repr(told)
+        home.observers.remove(finished.append)
+        assert [one.outcome for one in finished] == ["refused"]
+        assert finished[0].job == "tests.serving.jobs.refuse"
+        assert "secret" not in repr(finished)
+        assert "reader one" not in repr(finished)
 
 
 @pytest.mark.parametrize("home", ["ray"], indirect=True)

@@ -130,13 +130,13 @@ def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.
     monkeypatch.setattr(background, "_durations", deque([20.0, 40.0]))
     assert max_running() == 1
     running, *queued = start(jobs.count, 10_000, pause=0.01), *(start(jobs.count, 5) for _ in range(2))
-    for position, (job, least, most) in enumerate(zip(queued, (20, 50), (30, 60), strict=True), 1):
+    for position, (job, lowest, highest) in enumerate(zip(queued, (20, 50), (30, 60), strict=True), 1):
         now = job.poll()
         assert now.state == "waiting"
-        said = re.fullmatch(r"In the queue: position (\d), expected wait (\d+) seconds\.", now.why)
-        assert said, now.why
-        assert int(said[1]) == position
-        assert least <= int(said[2]) <= most
+        wait = re.fullmatch(r"In the queue: position (\d), expected wait (\d+) seconds\.", now.why)
+        assert wait, now.why
+        assert int(wait[1]) == position
+        assert lowest <= int(wait[2]) <= highest
     running.pause()
     assert queued[0].poll().why.endswith("expected wait at most 5 minutes.")
     running.resume()

@@ -35,7 +35,7 @@ def home(engine: Engine) -> Iterator[Scheduler]:
     found.close()
 
 
-def seen(observed: SchedulerMetrics) -> str:
+def exported(observed: SchedulerMetrics) -> str:
     return generate_latest(observed.registry).decode()
 
 
@@ -46,7 +46,7 @@ def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: S
     with pytest.raises(ValueError, match="expected something else"):
         home.ask(Job(jobs.refuse, (MARKED,)), MARKED)
     for _ in range(100):  # observers are called after the answer
-        text = seen(observed)
+        text = exported(observed)
         if 'outcome="refused"' in text:
             break
         jobs.wait(0.02)
@@ -58,7 +58,7 @@ def test_what_is_over_is_counted_by_name_and_outcome_and_no_text_is_told(home: S
 
 
 def test_hands_and_processes_are_told_by_what_they_do(home: Scheduler) -> None:
-    text = seen(SchedulerMetrics(home, {}))
+    text = exported(SchedulerMetrics(home, {}))
     states = [float(number) for number in re.findall(r'unmask_workers{state="\w+"} (\S+)', text)]
     assert len(states) == 3
     assert sum(states) == len(home._workers)
@@ -66,10 +66,10 @@ def test_hands_and_processes_are_told_by_what_they_do(home: Scheduler) -> None:
 
 
 def test_what_is_kept_is_told_with_how_often_it_was_there(home: Scheduler) -> None:
-    kept = ResultCache(1009)
+    cache = ResultCache(1009)
     for key in ("a", "b", "a", "a"):
-        kept.get(key, lambda: b"12345")
-    text = seen(SchedulerMetrics(home, {"answers": kept}))
+        cache.get(key, lambda: b"12345")
+    text = exported(SchedulerMetrics(home, {"answers": cache}))
     assert 'unmask_kept_asked_total{found="kept",what="answers"} 2.0' in text
     assert 'unmask_kept_asked_total{found="made",what="answers"} 2.0' in text
     assert 'unmask_kept_bytes{what="answers"} 210.0' in text
@@ -133,9 +133,9 @@ class TestReady:
 def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:
     observed = SchedulerMetrics(home, {"answers": ResultCache(7)})
     home.ask(Job(jobs.process))
-    there = set(re.findall(r"^(\w+)", seen(observed), re.MULTILINE))
+    there = set(re.findall(r"^(\w+)", exported(observed), re.MULTILINE))
     queries = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
-    asked = {name for query in queries for name in re.findall(r"\b(?:unmask|process)_\w+", query)}
-    assert len(asked) >= 8
-    assert asked <= there, f"no such metrics: {asked - there}"
+    names = {name for query in queries for name in re.findall(r"\b(?:unmask|process)_\w+", query)}
+    assert len(names) >= 8
+    assert names <= there, f"no such metrics: {names - there}"
     assert all(re.search(r"\b(?:unmask|process)_", query) for query in queries)

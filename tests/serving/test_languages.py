@@ -59,7 +59,7 @@ def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     found.close()
 
 
-def told(error: BaseException | str) -> dict[str, str]:
+def translations(error: BaseException | str) -> dict[str, str]:
     """Return the message in each language."""
     found = {}
     for name in LANGUAGES:
@@ -68,24 +68,24 @@ def told(error: BaseException | str) -> dict[str, str]:
     return found
 
 
-def assert_told(error: BaseException | str, words: dict[str, str]) -> None:
-    found = told(error)
-    assert all(words[name] in found[name] for name in LANGUAGES), found
+def assert_translated(error: BaseException | str, messages: dict[str, str]) -> None:
+    found = translations(error)
+    assert all(messages[name] in found[name] for name in LANGUAGES), found
 
 
 def test_a_job_s_error(home: Scheduler) -> None:
     with spoken("zh"), pytest.raises(ValueError, match=NOTHING["en"]) as error:
         home.ask(Job(jobs.refuse_said))
-    assert_told(error.value, NOTHING)
+    assert_translated(error.value, NOTHING)
 
 
-@pytest.mark.parametrize(("does", "words"), [(lost, TWICE), (too_slow, SLOW)])
-def test_a_hand_s_own_trouble(does: Callable[[], Any], words: dict[str, str]) -> None:
+@pytest.mark.parametrize(("does", "messages"), [(lost, TWICE), (too_slow, SLOW)])
+def test_a_hand_s_own_trouble(does: Callable[[], Any], messages: dict[str, str]) -> None:
     home = home_of(Hand(does))
-    with pytest.raises(ValueError, match=words["en"]) as error:
+    with pytest.raises(ValueError, match=messages["en"]) as error:
         home.ask(Job(jobs.process))
-    assert_told(error.value, words)
-    assert_told(pickle.loads(pickle.dumps(error.value)), words)  # noqa: S301 - pickled here
+    assert_translated(error.value, messages)
+    assert_translated(pickle.loads(pickle.dumps(error.value)), messages)  # noqa: S301 - pickled here
     home.close()
 
 
@@ -93,11 +93,11 @@ def test_who_waits_in_a_queue_that_is_closed() -> None:
     queue = new_queue()
     ticket = queue.enter(Job(jobs.process), "reader")
     queue.close()
-    assert_told(ticket.answer.exception(WAIT) or "", STOPPED)
+    assert_translated(ticket.answer.exception(WAIT) or "", STOPPED)
 
 
 def test_readers_of_all_languages_wait_for_the_same_load() -> None:
-    loads, waits, said = Loads(), {name: Event() for name in LANGUAGES}, {}
+    loads, waits, messages = Loads(), {name: Event() for name in LANGUAGES}, {}
     begun: list[int] = []
 
     def make(report: Report) -> Model:
@@ -108,14 +108,14 @@ def test_readers_of_all_languages_wait_for_the_same_load() -> None:
     def wait(name: str) -> None:
         with spoken(name), pytest.raises(ValueError, match=NOTHING["en"]) as error:
             loads.get("model", make, lambda _: waits[name].set())
-        said[name] = told(error.value)[name]
+        messages[name] = translations(error.value)[name]
 
     readers = [Thread(target=wait, args=(name,)) for name in LANGUAGES]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(WAIT)
-    assert said == NOTHING
+    assert messages == NOTHING
     assert begun == [1]
 
 
@@ -123,8 +123,8 @@ def test_a_long_job_s_error_and_its_end() -> None:
     job = Background(jobs.refuse_said_later)
     with pytest.raises(ValueError, match=NOTHING["en"]) as error:
         job.finish(lambda now: None)
-    assert told(error.value) == told(job.poll().why) == NOTHING
+    assert translations(error.value) == translations(job.poll().why) == NOTHING
     left = Background(jobs.count, 10_000, pause=0.01, unwatched_seconds=0.0)
     while not (now := left._progress).over:  # `poll` would register a visit and keep the job running
         left._process.wait(WAIT)
-    assert (now.state, told(now.why)["zh"]) == ("stopped", "已停止，因为没有人在看。")
+    assert (now.state, translations(now.why)["zh"]) == ("stopped", "已停止，因为没有人在看。")

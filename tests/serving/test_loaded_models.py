@@ -87,14 +87,14 @@ def test_a_look_at_the_last_used_model_uses_none(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_second_reader_waits_for_the_same_load_and_is_told_the_same() -> None:
-    loads, making, said = Loads(), Making(), [set[str](), set[str]()]
+    loads, making, reports = Loads(), Making(), [set[str](), set[str]()]
     with ThreadPoolExecutor(2) as readers:
-        waiting = [readers.submit(loads.get, "x", making, words.add) for words in said]
-        while not all(said):
+        waiting = [readers.submit(loads.get, "x", making, words.add) for words in reports]
+        while not all(reports):
             pass
         making.may_end.set()
         assert [one.result(LONG) for one in waiting] == ["model 1", "model 1"]
-    assert said == [{"reading 3 MB of weights"}] * 2
+    assert reports == [{"reading 3 MB of weights"}] * 2
 
 
 def test_it_is_stopped_when_the_last_who_waits_has_left_and_not_before() -> None:
@@ -139,16 +139,16 @@ def test_what_is_over_is_not_kept_by_who_made_it() -> None:
 def test_a_load_says_its_bytes_and_steps_and_stops_at_any_of_them(tmp_path: Path) -> None:
     folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
     size = (tmp_path / "model.safetensors").stat().st_size / 1e6
-    said: list[str] = []
-    catalog.load(folder, settings=Settings(), report=said.append)
-    reading = [words for words in said if words.startswith(f"reading {size:,.0f} MB of weights, tensor 1 of ")]
+    reports: list[str] = []
+    catalog.load(folder, settings=Settings(), report=reports.append)
+    reading = [words for words in reports if words.startswith(f"reading {size:,.0f} MB of weights, tensor 1 of ")]
     assert reading
-    assert said[-3:] == [
+    assert reports[-3:] == [
         "running it as transformers does",
         "looking for its attentions",
         "comparing logits with its own",
     ]
-    for step in (reading[0], *said[-3:]):
+    for step in (reading[0], *reports[-3:]):
 
         def stop(words: str, step: str = step) -> None:
             if words == step:
@@ -177,14 +177,14 @@ def test_results_of_a_model_that_is_saved_anew_while_it_loads_have_the_old_files
     assert before.key != after.key
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["a model", "a kept trace"])
-def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, kept: bool) -> None:
+@pytest.mark.parametrize("cached", [False, True], ids=["a model", "a kept trace"])
+def test_nothing_is_computed_with_weights_that_were_overwritten_in_place(tmp_path: Path, cached: bool) -> None:
     """Otherwise they would be the new weights under the old files' key, or a bus error if the new file is shorter."""
     folder = str(families.save("llama", tmp_path, LlamaConfig(**families.WIDE)))
     engine = Engine(1, 10**7)
     model = engine.models.load(folder, Settings())
     run = RunRef(ModelRef.of(model), model.encode(["the cat"]), MaskSpec())
-    job = Job(predictions, (run, 0, None, 3)) if kept else Job(tokenize, (run.model, "the cat", "right"))
+    job = Job(predictions, (run, 0, None, 3)) if cached else Job(tokenize, (run.model, "the cat", "right"))
     engine.do(job)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes())  # as cp does

@@ -89,15 +89,15 @@ def test_free_memory_is_what_the_container_has_left(container: Path) -> None:
 
 
 def test_who_waits_is_told_before_the_process_ends() -> None:
-    told: list[str] = []
+    calls: list[str] = []
     before = {
-        number: signal.signal(number, lambda *_: told.append("ends")) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda *_: calls.append("ends")) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        machine.on_termination(lambda: told.append("told"))
+        machine.on_termination(lambda: calls.append("told"))
         for number in before:
             signal.raise_signal(number)
     finally:
         for number, then in before.items():
             signal.signal(number, then)
-    assert told == ["told", "ends"] * 2
+    assert calls == ["told", "ends"] * 2

@@ -29,9 +29,9 @@ def test_a_replica_opens_its_port_by_the_function_that_is_replaced(monkeypatch: 
 
 
 def test_the_replicas_share_the_memory_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Mock()
-    monkeypatch.setattr(ray_cluster, "serve", asked)
+    serve = Mock()
+    monkeypatch.setattr(ray_cluster, "serve", serve)
     monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: True)
     workers = ray_cluster.workers("local", 3, 1, 3000)
-    (application,) = asked.run.call_args.args
+    (application,) = serve.run.call_args.args
     assert (len(workers), application._bound_deployment.init_args) == (3, (1, 1000))

@@ -37,8 +37,8 @@ class Class:
     async def step(self, phone: str = PHONES[0], tag: str = "") -> Response:
         return await self.client.get("/step", params={"phone": phone}, headers={"If-None-Match": tag} if tag else {})
 
-    async def answer(self, **told: Any) -> int:
-        return (await self.client.post("/answer", json=told)).status_code
+    async def answer(self, **answer: Any) -> int:
+        return (await self.client.post("/answer", json=answer)).status_code
 
 
 class CountedHashes(MemoryHashes):
@@ -112,8 +112,8 @@ def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
         for body in (b"[" * 299, lone.encode()):
             assert (await room.client.post("/answer", content=body)).status_code == 400
         for choice in (2, 1):  # the second request is as after a confirmation that was lost
-            told = await room.client.post("/answer", json=right | {"choice": choice})
-            assert (told.status_code, told.json()) == (200, 2)
+            response = await room.client.post("/answer", json=right | {"choice": choice})
+            assert (response.status_code, response.json()) == (200, 2)
         assert room.rooms.tally(room.key.id).counts == {"a-1": {2: 1}}
         room.show("a-2")
         assert await room.answer(**right) == 409

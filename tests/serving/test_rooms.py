@@ -114,8 +114,8 @@ def test_nothing_is_left_of_a_room_that_was_closed(both: tuple[Rooms, Rooms]) ->
 
 
 def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (("MAX_ROOMS", 2), ("MAX_PHONES", 2), ("MAX_STEPS", 1), ("MAX_BYTES", 5)):
-        monkeypatch.setattr(rooms, name, most)
+    for name, limit in (("MAX_ROOMS", 2), ("MAX_PHONES", 2), ("MAX_STEPS", 1), ("MAX_BYTES", 5)):
+        monkeypatch.setattr(rooms, name, limit)
     teacher, phones = both
     key, _ = teacher.open(), teacher.open()
     with pytest.raises(ValueError, match=r"All 2 class sessions .* in at most 120 min"):
@@ -151,11 +151,11 @@ def test_a_phone_that_left_without_an_answer_gives_its_place_to_another(
     assert teacher.tally(key.id).phones == 1
 
 
-@pytest.mark.parametrize(("most", "unused"), [(1, 0), (2, 0), (2, 2)])
+@pytest.mark.parametrize(("limit", "unused"), [(1, 0), (2, 0), (2, 2)])
 def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
-    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, most: int, unused: int
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, limit: int, unused: int
 ) -> None:
-    monkeypatch.setattr(rooms, "MAX_ROOMS", most)
+    monkeypatch.setattr(rooms, "MAX_ROOMS", limit)
     for _ in range(unused):
         both[0].open()
     monkeypatch.setattr(rooms, "time", lambda: time() + rooms.UNUSED + 1)
@@ -176,13 +176,13 @@ def test_rooms_that_are_opened_at_once_are_bounded_and_all_are_counted(
             opened.append(server.open())
 
     threads = [Thread(target=open_one, args=(server,)) for server in both]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     monkeypatch.undo()
     assert set(both[0].hashes.all("rooms")) == {key.id for key in opened}
-    assert len(opened) in ({0, 1} if most == 1 else {2 - bool(unused), 2})  # fewer: each found the other
+    assert len(opened) in ({0, 1} if limit == 1 else {2 - bool(unused), 2})  # fewer: each found the other
 
 
 def test_of_rooms_that_nobody_looks_at_that_which_its_teacher_left_first_gives_way_to_a_new_one(

@@ -10,11 +10,11 @@ def page() -> None:
     from ui.widgets import bound
 
     state = st.session_state
-    state.setdefault("place", 2)
+    state.setdefault("choice", 2)
     state.setdefault("taken", [])
-    st.button("Page", key="page", on_click=lambda: state.update(place=7))
-    st.selectbox("Place", range(11), **bound("place", state.place))
-    st.multiselect("Several", range(5), **bound("several", [state.place % 5], state.taken.append))
+    st.button("Page", key="page", on_click=lambda: state.update(choice=7))
+    st.selectbox("Choice", range(11), **bound("choice", state.choice))
+    st.multiselect("Several", range(5), **bound("several", [state.choice % 5], state.taken.append))
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def test_it_shows_what_the_page_sets_under_another_key(app: AppTest) -> None:
 def test_what_the_reader_takes_is_the_choice_and_the_key_stays(app: AppTest) -> None:
     (before,) = app.selectbox
     before.set_value(9).run()
-    assert (app.session_state["place"], app.selectbox[0].value, app.selectbox[0].key) == (9, 9, before.key)
+    assert (app.session_state["choice"], app.selectbox[0].value, app.selectbox[0].key) == (9, 9, before.key)
     app.button(key="page").click().run()
     app.selectbox[0].set_value(3).run()
-    assert (app.session_state["place"], app.selectbox[0].value) == (3, 3)
+    assert (app.session_state["choice"], app.selectbox[0].value) == (3, 3)
 
 
 def test_where_it_goes_elsewhere_it_is_told(app: AppTest) -> None:

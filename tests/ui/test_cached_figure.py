@@ -55,8 +55,8 @@ def test_a_part_of_an_array_is_that_part_whenever_it_is_cut() -> None:
 
 
 def test_parts_of_a_tensor_are_the_same_whenever_they_are_cut() -> None:
-    kept = torch.tensor([[2.0, 3], [5, 7]])
-    assert [cached_figure(total, Numbers(kept[row].numpy(), [])) for row in (1, 1, 0)] == [
+    table = torch.tensor([[2.0, 3], [5, 7]])
+    assert [cached_figure(total, Numbers(table[row].numpy(), [])) for row in (1, 1, 0)] == [
         "[]: 12.0",
         "[]: 12.0",
         "[]: 5.0",

@@ -81,7 +81,7 @@ TEXTS = (
 Spoken = tuple[str, Said]
 
 
-def heard(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
+def recorded(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
     """Return a list that collects the sentences said from now on, as in the source, with their placeholders' values."""
     found: list[Spoken] = []
     key, filled = "", i18n._filled
@@ -119,18 +119,18 @@ SHAPES |= {"token": r"(?:(?!After ).)+? \(\d+\)", "nats": "nats", "changes": f"{
 SHAPES |= {"path": r"in L.+? \(\d+\)", "loss": r"[\d.]+"}
 
 
-def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> Said:
+def read(sentence: str, values: Said, text: str, number: int, *, markup: bool) -> Said:
     """Return the values of a sentence; those that are filled in later are parsed from its number-th match in text."""
-    said = {name: plain(value) if markup else value for name, value in said.items()}
+    values = {name: plain(value) if markup else value for name, value in values.items()}
     parts = list(Formatter().parse(sentence))
     shapes = SHAPES if "{position}" not in sentence else {}  # there the token is without its position
-    if {name for _, name, _, _ in parts if name} <= set(said):
-        return said
+    if {name for _, name, _, _ in parts if name} <= set(values):
+        return values
     pattern = "".join(
         re.escape(plain(part)) + (f"(?P<{name}>{shapes.get(name, '.+?')})" if name else "")
         for part, name, _, _ in parts
     )
-    return list(re.finditer(pattern, plain(text), re.DOTALL))[number].groupdict() | said
+    return list(re.finditer(pattern, plain(text), re.DOTALL))[number].groupdict() | values
 
 
 def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
@@ -151,36 +151,36 @@ def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
     return Facts(now, standard, runs, layer, head, chance.randrange(size), part)
 
 
-def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
+def sentences_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     """Yield what Explore, the Mask Lab and Across layers say of a run, whether it is HTML, and the facts for it."""
     now, standard, at, pieces = facts.now, facts.standard, facts.at, facts.pieces
-    place, changed = (facts.layer, facts.head), now.masks != standard.masks
+    head, changed = (facts.layer, facts.head), now.masks != standard.masks
     only = changed and now.run.spec == standard.run.spec
-    whole = now.head(*place)
-    view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*place) if changed else None, at)
-    yield explain.head_alt(now.name(*place), view, changed), False, facts
+    whole = now.head(*head)
+    view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*head) if changed else None, at)
+    yield explain.head_alt(now.name(*head), view, changed), False, facts
     yield explain.key([view], 1.0), True, facts
     yield weight_distribution_sentence(row), True, facts
     yield remaining_keys_sentence(row, 3), True, facts
     yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
     yield colour_scale_sentence(whole), True, facts
     if changed:
-        yield weights_sentence(standard.head(*place), whole), True, facts
+        yield weights_sentence(standard.head(*head), whole), True, facts
     survey = now.survey()
-    yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
+    yield leak_notes(*(shares[head][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
         means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
-        for told in (range(6), range(facts.layer, facts.layer + 1)):
-            rows = [one[told.start : told.stop] for one in means]
-            lines = [HeadView(one, one, {}, [f"L{layer}" for layer in told], pieces) for one in rows]
+        for span in (range(6), range(facts.layer, facts.layer + 1)):
+            rows = [one[span.start : span.stop] for one in means]
+            lines = [HeadView(one, one, {}, [f"L{layer}" for layer in span], pieces) for one in rows]
             words = token_sentence(lines[0], how, at, pieces[at], *lines[1:])
-            yield words, True, replace(facts, how=how, told=told)
-    found = now.ask(reach_of, *place)
+            yield words, True, replace(facts, how=how, layers=span)
+    found = now.ask(reach_of, *head)
     names = run_view.layer_names(now.model, "self")
     yield reach_sentence(ReachView(found, facts.layer, list(pieces), at, names, facts.keep)), True, facts
     if not lab:
         scope = "layer" if only else "model"
-        yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True, facts
+        yield sentence(explain.scene(now, scope, now.name(*head), whole, *head)), True, facts
     if only:
         return  # the predictions do not change
     predicted, found = [one.predictions(at) for one in (now, standard)], effect_of(now, standard, at)
@@ -209,8 +209,8 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
     off = AblatedHeads(((facts.layer, facts.head),))
     without = outcome(model, batch, now.run.spec, now.row, at, off, target)
     with_it = answer(model, facts.runs[0], now.row, at, target)
-    asked = PredictionTarget(with_it.label, facts.pieces[at], at, follows=False)
-    words = ablation_sentence(["L0 H0"], "zero", asked, with_it.log_probability, without.log_probability)
+    target_shown = PredictionTarget(with_it.label, facts.pieces[at], at, follows=False)
+    words = ablation_sentence(["L0 H0"], "zero", target_shown, with_it.log_probability, without.log_probability)
     return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0]), every={}), words
 
 
@@ -219,30 +219,30 @@ class Judge:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claims: dict[str, Callable[..., bool]]) -> None:
         self.claims, self.counted = claims, Counter[str]()
-        self.words = heard(monkeypatch, claims)
+        self.words = recorded(monkeypatch, claims)
         self.wrong: dict[str, tuple[object, ...]] = {}
         self.unknown: set[str] = set()
 
     def check(self, text: str, facts: Any, *, markup: bool) -> None:
         here: Counter[str] = Counter()
-        for found, said in self.words:
+        for found, values in self.words:
             name = plain(found)
             if name in self.claims:
                 self.counted[name] += 1
                 here[name] += 1
-                if not self.claims[name](read(found, said, text, here[name] - 1, markup=markup), facts):
+                if not self.claims[name](read(found, values, text, here[name] - 1, markup=markup), facts):
                     self.wrong[name] = plain(text), facts
             elif name.endswith(".") and name not in NO_CLAIM:
                 self.unknown.add(name)
         self.words.clear()
 
-    def report(self, least: int) -> None:
+    def report(self, min_sentences: int) -> None:
         """Print the counts. Raises AssertionError unless all are true and four in five of the sentences occurred."""
         print(*(f"{count:5} {name}" for name, count in self.counted.most_common()), sep="\n")
         print(f"{self.counted.total()} sentences, {len(self.wrong)} of them wrong")
         assert not self.wrong
         assert not self.unknown
-        assert self.counted.total() > least
+        assert self.counted.total() > min_sentences
         never = set(self.claims) - set(self.counted)
         assert len(never) < len(self.claims) / 5, never
 
@@ -261,7 +261,7 @@ def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(COMBINATIONS):
         facts = facts_of(model, chance, lab=number % 2 == 0)
         judge.words.clear()
-        for text, markup, shown in said_of(facts, lab=number % 2 == 0):
+        for text, markup, shown in sentences_of(facts, lab=number % 2 == 0):
             judge.check(text, shown, markup=markup)
         if number % 5 == 0:
             changed, text = heads_off(model, facts)
@@ -291,8 +291,8 @@ def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> No
 def ranking(facts: Facts) -> str:
     """Return Ablation's sentence about all heads, each turned off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
-    asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, AblatedHeads(())) for layer in range(6)]
+    arguments = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
+    effects = [results.ask(layer_effects, *arguments, layer, AblatedHeads(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 

@@ -90,7 +90,7 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("the cat sat", None),
         ("the cat sat on the mat 猫", None),  # three of eleven tokens are bytes
@@ -98,19 +98,19 @@ def test_a_mask_that_blocks_nothing_is_not_what_blocks() -> None:
         ("the cat\n猫", "most of the characters of row 2: 3 of its 4 tokens are single bytes"),
     ],
 )
-def test_a_text_that_turns_into_bytes_is_said_to(text: str, said: str | None) -> None:
+def test_a_text_that_turns_into_bytes_is_said_to(text: str, sentence: str | None) -> None:
     model = catalog.load("story")
     notes = explain.limits(model, tokenize(model, text, "right", None, most_rows=5))
-    assert notes == [] if said is None else said in notes[0]
+    assert notes == [] if sentence is None else sentence in notes[0]
 
 
 def test_one_character_that_is_cut_is_one() -> None:
     model = catalog.load("story")
     reading = tokenize(model, "the cat", "right", None, most_rows=5)
-    for cut, said in (("x", "its last character is cut: “x”."), ("xy", "its last 2 characters are cut, from “xy” on.")):
+    for cut, text in (("x", "its last character is cut: “x”."), ("xy", "its last 2 characters are cut, from “xy” on.")):
         words = explain.limits(model, replace(reading, batch=replace(reading.batch, cut=(cut,))))[0]
         assert words.startswith("story reads at most 256 tokens here. ")
-        assert said in words
+        assert text in words
     assert "the last character of the text is cut: “.”." in truncation_message(".", 256)
 
 

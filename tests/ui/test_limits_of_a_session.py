@@ -17,28 +17,28 @@ from tests.coroutines import finished
 from ui import results
 from ui.streamlit_internals import MAX_DOWNLOADS, MAX_MADE, MAX_UPLOADS
 
-HERE = {"here", "beside", *"abcdef"}
+SESSIONS = {"here", "beside", *"abcdef"}
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def sessions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the ids of the active sessions."""
     assert hasattr(Runtime, "is_active_session"), "Streamlit has changed: Runtime.is_active_session"
-    sessions = set(HERE)
-    monkeypatch.setattr(Runtime, "_instance", SimpleNamespace(is_active_session=sessions.__contains__))
-    return sessions
+    active = set(SESSIONS)
+    monkeypatch.setattr(Runtime, "_instance", SimpleNamespace(is_active_session=active.__contains__))
+    return active
 
 
-def test_a_session_keeps_its_latest_files_and_one_that_has_left_gets_none(here: set[str]) -> None:
-    kept = MemoryUploadedFileManager("")
+def test_a_session_keeps_its_latest_files_and_one_that_has_left_gets_none(sessions: set[str]) -> None:
+    store = MemoryUploadedFileManager("")
     for number in range(9):
         file = UploadedFileRec(str(number), "a.txt", "text/plain", b"words")
-        for session in HERE:
-            kept.add_file(session, file)
+        for session in SESSIONS:
+            store.add_file(session, file)
         with pytest.raises(HTTPException):
-            kept.add_file("gone", file)
-    assert {name: list(files) for name, files in kept.file_storage.items()} == {key: list("5678") for key in HERE}
-    assert kept.get_stats()["cache_memory_bytes"][0].byte_length == len(HERE) * MAX_UPLOADS * len(b"words")
+            store.add_file("gone", file)
+    assert {name: list(files) for name, files in store.file_storage.items()} == {key: list("5678") for key in SESSIONS}
+    assert store.get_stats()["cache_memory_bytes"][0].byte_length == len(SESSIONS) * MAX_UPLOADS * len(b"words")
 
 
 class Downloads:
@@ -64,7 +64,7 @@ class Downloads:
                 await asyncio.sleep(0.01)
 
 
-def test_a_session_that_asks_for_many_downloads_has_one_made_at_a_time(here: set[str]) -> None:
+def test_a_session_that_asks_for_many_downloads_has_one_made_at_a_time(sessions: set[str]) -> None:
     async def visit() -> None:
         downloads = Downloads()
         many = [downloads.ask("here", str(number)) for number in range(50)]
@@ -81,14 +81,14 @@ def test_a_session_that_asks_for_many_downloads_has_one_made_at_a_time(here: set
     finished(visit())
 
 
-def test_downloads_that_wait_are_not_made_once_their_sessions_have_left(here: set[str]) -> None:
+def test_downloads_that_wait_are_not_made_once_their_sessions_have_left(sessions: set[str]) -> None:
     async def visit() -> None:
         downloads = Downloads()
-        asked = [downloads.ask(session, session) for session in "aabbccddeeff"]
+        requests = [downloads.ask(session, session) for session in "aabbccddeeff"]
         await downloads.until_made(MAX_MADE)
-        here.clear()
+        sessions.clear()
         downloads.go_on.set()
-        urls = [one.deferred_file.url for one in await asyncio.gather(*asked)]
+        urls = [one.deferred_file.url for one in await asyncio.gather(*requests)]
         assert urls == ["a", "", "b", "", "c", "", "d", "", "", "", "", ""]
         assert len(downloads.made) == MAX_MADE
 

@@ -69,14 +69,14 @@ def test_what_went_wrong_is_said_anew_to_who_changes_the_language(tmp_path: Path
 
 def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Path, tiny_folder: Path) -> None:
     engine, settings = Engine(1, 10**6), Settings()
-    kept = engine.models
-    first = kept.load(str(tiny_folder), settings)
+    loaded = engine.models
+    first = loaded.load(str(tiny_folder), settings)
     engine.trace(RunRef(ModelRef.of(first), first.encode(["the cat"]), first.standard))
     assert engine.traces.nbytes() > 0
-    other = kept.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
-    assert kept.find(str(tiny_folder)) is None
+    other = loaded.load(str(shutil.copytree(tiny_folder, tmp_path / "other")), settings)
+    assert loaded.find(str(tiny_folder)) is None
     assert engine.traces.nbytes() == 0, "a trace that is kept would keep the model in memory"
-    again = kept.load(str(tiny_folder), settings)
+    again = loaded.load(str(tiny_folder), settings)
     assert again is not first
     assert again.key == first.key != other.key
 
@@ -90,13 +90,13 @@ def all_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("all_garbage")
 @pytest.mark.parametrize("circle", [False, True])
 def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle: bool) -> None:
-    kept = models.LoadedModels(1)
-    network = kept.load(str(tiny_folder), Settings()).network
+    loaded = models.LoadedModels(1)
+    network = loaded.load(str(tiny_folder), Settings()).network
     weight = ref(network.token_embedding.weight)
     if circle:
         network.register_forward_hook(lambda *_, network=network: None)
     del network
-    kept.load("story", Settings())
+    loaded.load("story", Settings())
     assert weight() is None
 
 
@@ -106,26 +106,26 @@ def test_a_session_that_is_there_while_a_model_loads_is_freed_once_it_is_over(ti
         def __init__(self) -> None:
             self.itself = self  # a cycle, as in Streamlit's sessions: only garbage collection frees it
 
-    kept, session = models.LoadedModels(2), Session()
-    kept.load("story", Settings())
+    loaded, session = models.LoadedModels(2), Session()
+    loaded.load("story", Settings())
     there = ref(session)
     del session
-    kept.load(str(tiny_folder), Settings())
+    loaded.load(str(tiny_folder), Settings())
     assert there() is None
 
 
 def test_files_that_change_make_another_model(tmp_path: Path, tiny_folder: Path) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "mine")
-    kept = models.LoadedModels(2)
-    first = kept.load(str(folder), Settings())
+    loaded = models.LoadedModels(2)
+    first = loaded.load(str(folder), Settings())
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
-    assert kept.find(str(folder)) is None
-    assert kept.load(str(folder), Settings()).key != first.key
+    assert loaded.find(str(folder)) is None
+    assert loaded.load(str(folder), Settings()).key != first.key
 
 
 class TestDownloads:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def fetches(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the names of models that are fetched, from a Hub that has GPT-2 to download."""
         fetched: list[str] = []
         of_others = catalog.fetch
@@ -142,17 +142,17 @@ class TestDownloads:
         monkeypatch.setattr(catalog, "fetch", fetch)
         return fetched
 
-    def test_nothing_comes_before_the_reader_agrees_to_its_size(self, asked: list[str]) -> None:
+    def test_nothing_comes_before_the_reader_agrees_to_its_size(self, fetches: list[str]) -> None:
         app = opened("gpt2").run().run()
-        assert not asked
+        assert not fetches
         assert "548 MB would be downloaded" in app.info[0].value
         assert app.markdown[-1].value == "story"
         app.button(key="download").click().run()
-        assert asked == ["gpt2"]
+        assert fetches == ["gpt2"]
         assert "the test has no files" in app.error[0].value
         assert "stop_download" not in {one.key for one in app.button}, "nothing is left to stop"
 
-    def test_nor_for_a_page_that_has_no_other_model_to_show(self, asked: list[str]) -> None:
+    def test_nor_for_a_page_that_has_no_other_model_to_show(self, fetches: list[str]) -> None:
         def another_page() -> None:
             from ui.sidebar import models
 
@@ -160,10 +160,10 @@ class TestDownloads:
             raise AssertionError("it went on without a model")
 
         app = AppTest.from_function(another_page, default_timeout=30).run()
-        assert not asked
+        assert not fetches
         assert "548 MB would be downloaded" in app.info[0].value
         app.button(key="download_another").click().run()
-        assert asked == ["gpt2"]
+        assert fetches == ["gpt2"]
 
     def test_a_load_that_fails_leaves_nothing_to_stop(self, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened("story")
@@ -178,19 +178,19 @@ class TestDownloads:
         assert not {one.key for one in app.button if one.key and one.key.startswith("stop")}
         assert not app.caption, "no other model is loading"
 
-    def test_one_at_a_time(self, asked: list[str]) -> None:
+    def test_one_at_a_time(self, fetches: list[str]) -> None:
         app = opened("gpt2")
         with models._one_download():
             app.button(key="download").click().run()
-        assert not asked
+        assert not fetches
         assert "Another download is in progress" in app.error[0].value
 
-    def test_a_disk_too_full_is_said(self, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_disk_too_full_is_said(self, fetches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil.disk_usage("/")._replace(free=10**9 + 100)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         (error,) = opened("gpt2").error
         assert "0.5 GB to download, and the disk has 1.0 GB free" in error.value
-        assert not asked
+        assert not fetches
 
 
 class TestServedToOthers:

@@ -35,7 +35,7 @@ def test_who_asks_for_something_else_does_not_wait_for_what_he_asked_before(serv
                     await asyncio.sleep(0.05)
             reader._query = "text=quick"
             await send(reader)
-            return await heard(reader)
+            return await next_paragraph(reader)
 
     try:
         assert finished(visit()) == "waiting: 0"  # while the first job still runs
@@ -52,7 +52,7 @@ def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
                 readers.create_task(look_in(server, tmp_path / str(number)))
         async with asyncio.timeout(PATIENCE), visiting(server, Switch("", ""), "quick") as reader:
             await send(reader)
-            while await heard(reader) != "waiting: 0":
+            while await next_paragraph(reader) != "waiting: 0":
                 await asyncio.sleep(0.2)
                 await send(reader)
 
@@ -75,7 +75,7 @@ async def send(reader: Reader) -> None:
     await reader._socket.send(reader._message().SerializeToString())
 
 
-async def heard(reader: Reader) -> str:
+async def next_paragraph(reader: Reader) -> str:
     """Return the next paragraph that the page draws."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -88,7 +88,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
     begun: list[int] = []
 
     @once
-    def made() -> object:
+    def make() -> object:
         begun.append(len(begun))
         time.sleep(0.05)  # long enough for another thread to begin it too
         if len(begun) == 1:
@@ -96,7 +96,7 @@ def test_what_is_made_once_is_made_by_one_thread_and_again_where_it_failed() -> 
         return object()
 
     with pytest.raises(ValueError):  # noqa: PT011 - the error raised above
-        made()
+        make()
     with ThreadPoolExecutor(4) as threads:
-        assert len(set(threads.map(lambda _: made(), range(4)))) == 1
+        assert len(set(threads.map(lambda _: make(), range(4)))) == 1
     assert begun == [0, 1]

@@ -157,8 +157,8 @@ except KeyError as error:
 @pytest.mark.parametrize("script", ["app.py", "serve.py"])
 def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(server: Server, script: str) -> None:
     log = server.folder.with_name(f"log of {script}")
-    asked = server.folder / "pages" / "raising.py"
-    asked.write_text(RAISING)
+    page = server.folder / "pages" / "raising.py"
+    page.write_text(RAISING)
 
     async def visit_it(address: str) -> None:
         async with visiting(address, Switch("raising", ""), TEXT) as reader:
@@ -169,24 +169,24 @@ def test_of_an_error_the_log_holds_its_kind_and_lines_and_of_no_logger_a_text(se
         with running(str(server.folder / script), log, STREAMLIT_LOGGER_ENABLE_RICH="true") as address:
             finished(visit_it(address))
     finally:
-        asked.unlink()
-    told = log.read_text()
-    assert "zanzibar" not in told
-    assert ": LookupError\n" in told
-    assert 'raising.py", line 20' in told
-    assert told.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
-    assert "pages/raising.py:8" in told, "the warning"
+        page.unlink()
+    text = log.read_text()
+    assert "zanzibar" not in text
+    assert ": LookupError\n" in text
+    assert 'raising.py", line 20' in text
+    assert text.count(": KeyError\n") == 2, "of the thread, and of the object that could not be ended"
+    assert "pages/raising.py:8" in text, "the warning"
 
 
 def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
-    told: list[str] = []
+    statuses: list[str] = []
     app = health.health_app({"/live": lambda: "", "/ready": lambda: "no model"}, lambda environment, start: [b"7"])
 
     def ask(path: str) -> bytes:
-        return b"".join(app({"PATH_INFO": path}, lambda status, headers: told.append(status)))
+        return b"".join(app({"PATH_INFO": path}, lambda status, headers: statuses.append(status)))
 
     assert [ask(path) for path in ("/live", "/ready", "/metrics")] == [b"ok\n", b"no model\n", b"7"]
-    assert told == ["200 OK", "503 Service Unavailable"]
+    assert statuses == ["200 OK", "503 Service Unavailable"]
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ def test_a_redis_that_does_not_answer_is_told_in_the_log(tmp_path: Path) -> None
         ends = time.monotonic() + READY_SECONDS
         while "UNMASK_ROOMS" not in log.read_text() and time.monotonic() < ends:
             time.sleep(0.1)
-    (said,) = (line for line in log.read_text().splitlines() if "UNMASK_ROOMS" in line)
+    (logged,) = (line for line in log.read_text().splitlines() if "UNMASK_ROOMS" in line)
     begins = f"UNMASK_ROOMS: the Redis at 127.0.0.1:{port} cannot be used (ConnectionError); class sessions fail"
-    assert said == f"{begins} until it can: start it, or correct the address"
+    assert logged == f"{begins} until it can: start it, or correct the address"
     assert TOKEN not in log.read_text()
 
 

@@ -16,5 +16,5 @@ def test_the_others_are_called_heads_not_key_value_heads(
     look: Any = SimpleNamespace(
         model=None, run=SimpleNamespace(attention="self"), head=lambda *_: SimpleNamespace(group=group)
     )
-    said = explain.sharing(look, 0, 0)
-    assert said == (others and f"Head 0 shares key-value head 0 {others}")
+    text = explain.sharing(look, 0, 0)
+    assert text == (others and f"Head 0 shares key-value head 0 {others}")

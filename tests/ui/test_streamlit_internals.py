@@ -156,8 +156,8 @@ def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: asked.append(state and state.fragment_id))
+    fragments: list[str] = []
+    monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: fragments.append(state and state.fragment_id))
     streamlit_internals.rerun_page_for_late_clicks.__wrapped__()
     idle, busy = AppSessionState.APP_NOT_RUNNING, AppSessionState.APP_IS_RUNNING
     for running, state in (
@@ -169,15 +169,15 @@ def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch
     ):
         session: Any = SimpleNamespace(has_fragment=lambda name: name == "known", _state=running)
         AppSession.request_rerun(session, state)
-    assert asked == ["known", "", "", "lost", None]
+    assert fragments == ["known", "", "", "lost", None]
     parameters = inspect.signature(AppSession.has_fragment).parameters
     assert list(parameters) == ["self", "fragment_id"], broken("AppSession.has_fragment")
     assert "self._state = AppSessionState.APP_IS_RUNNING" in inspect.getsource(AppSession), broken("AppSession._state")
 
 
 def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, str]] = []
-    take = lambda _, state: asked.append({one.id: one.string_value for one in state.widget_states.widgets})  # noqa: E731
+    values: list[dict[str, str]] = []
+    take = lambda _, state: values.append({one.id: one.string_value for one in state.widget_states.widgets})  # noqa: E731
     monkeypatch.setattr(AppSession, "request_rerun", take)
     streamlit_internals.preserve_text_on_page_change.__wrapped__()
 
@@ -189,7 +189,7 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
         states = [WidgetState(id=name, string_value=text) for name, text in texts.items()]
         state = ClientState(page_script_hash=page, widget_states=WidgetStates(widgets=states))
         AppSession.request_rerun(session, state)
-        return asked[-1]
+        return values[-1]
 
     one, other = Session(), Session()
     assert send(one, "first", False, text="old", target="kept") == {"text": "old", "target": "kept"}
@@ -204,13 +204,13 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
     send(one, "first", False, text="newer")
     assert send(one, "second", True, text="its own") == {"text": "its own"}
     AppSession.request_rerun(one, ClientState(is_auto_rerun=True))  # type: ignore[arg-type]
-    assert asked[-1] == {}
+    assert values[-1] == {}
     assert "self._scriptrunner = None" in inspect.getsource(AppSession), broken("AppSession._scriptrunner")
 
 
 def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    take = lambda _, state: asked.append([one.id for one in state.widget_states.widgets])  # noqa: E731
+    ids: list[list[str]] = []
+    take = lambda _, state: ids.append([one.id for one in state.widget_states.widgets])  # noqa: E731
     monkeypatch.setattr(AppSession, "request_rerun", take)
     done: list[str] = []
 
@@ -248,7 +248,7 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
             SimpleNamespace(_scriptrunner=runner),  # type: ignore[arg-type]
             ClientState(widget_states=states, **fields),
         )
-        return asked[-1]
+        return ids[-1]
 
     late = Runner("dismissed")
     assert sent_while(late, fragment_id="a clock's", is_auto_rerun=True) == ["other"]
@@ -260,20 +260,20 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
     assert sent_while(Runner("in a fragment"), fragment_id="known") == ["other", "in a fragment"]
     assert sent_while(None) == ["other"]
     assert done == []
-    told = ['[{"event": "query", "value": 5}]', '[{"event": "pins", "value": 7}]', "[", "7"]
-    for later in told[1:]:
+    values = ['[{"event": "query", "value": 5}]', '[{"event": "pins", "value": 7}]', "[", "7"]
+    for later in values[1:]:
         first, second = (
-            WidgetStates(widgets=[WidgetState(id="part", json_trigger_value=one)]) for one in (told[0], later)
+            WidgetStates(widgets=[WidgetState(id="part", json_trigger_value=one)]) for one in (values[0], later)
         )
         waiting = Runner()
         waiting._requests.request_rerun(RerunData(widget_states=first))
         sent = ClientState(widget_states=second)
         AppSession.request_rerun(SimpleNamespace(_scriptrunner=waiting), sent)  # type: ignore[arg-type]
         (both,) = sent.widget_states.widgets
-        assert both.json_trigger_value == (f"{told[0][:-1]}, {later[1:]}" if later == told[1] else later)
+        assert both.json_trigger_value == (f"{values[0][:-1]}, {later[1:]}" if later == values[1] else later)
     begun = Runner("next")
     begun.run(within=lambda: sent_while(begun))
-    assert asked[-1] == ["other"], "it would be clicked twice"
+    assert ids[-1] == ["other"], "it would be clicked twice"
     assert done == ["next"], "the callback goes on to its end"
     with pytest.raises(StopException):
         begun.safe["asked"] = True

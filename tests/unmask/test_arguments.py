@@ -56,8 +56,8 @@ def test_a_target_is_a_text_too(story: LoadedModel, run: Run) -> None:
 
 def test_the_loss_of_a_certain_target_has_no_minus(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("answer", "outcome"):
-        asked = getattr(analyses, name)
-        monkeypatch.setattr(analyses, name, lambda *given, ask=asked: replace(ask(*given), log_probability=0.0))
+        analysis = getattr(analyses, name)
+        monkeypatch.setattr(analyses, name, lambda *given, ask=analysis: replace(ask(*given), log_probability=0.0))
     assert repr(run.ablate([(4, 0)])).endswith(" 0.00 → 0.00 nats")
 
 

@@ -111,7 +111,7 @@ def test_a_rotary_network_in_float64_is_shown() -> None:
 
 def test_a_sum_of_queries_says_which_share_of_it_lies_outside() -> None:
     """All keys have the same weight: 44 of 300 keys are not shown, for one query and for the sum of eight."""
-    found = unmask.attentions([torch.full((1, 1, 300, 300), 1 / 300)], [f"t{place}" for place in range(300)])
+    found = unmask.attentions([torch.full((1, 1, 300, 300), 1 / 300)], [f"t{index}" for index in range(300)])
     for how in ("mean", "sum"):
         assert "14.7% of the query" in found.head(0, 0).queries(range(8), how).page()
 

@@ -125,13 +125,13 @@ def test_masks_that_add_up_and_rows_that_all_are_masked_are_as_torch_sees_them(
     masked: float, dtype: torch.dtype
 ) -> None:
     """Padding on the left and the causal mask are numbers that are added up, as in many models."""
-    least = torch.finfo(dtype).min
+    lowest = torch.finfo(dtype).min
     later = torch.zeros(TOKENS, TOKENS, dtype=torch.float64).masked_fill(
         torch.ones(TOKENS, TOKENS).triu(1).bool(), masked
     )
     padding = torch.zeros(TOKENS, dtype=torch.float64)
     padding[:2] = masked
-    bias = (later + padding).clamp(min=least).to(dtype)
+    bias = (later + padding).clamp(min=lowest).to(dtype)
 
     class Padded(nn.Module):
         def forward(self, q: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def test_masks_that_add_up_and_rows_that_all_are_masked_are_as_torch_sees_them(
     found = unmask.capture(net, given)
     rounding = {torch.float32: 1e-6, torch.float64: 1e-6}.get(dtype, 0.02)
     np.testing.assert_allclose(found.numpy()[0] @ given[0].float().numpy(), net.out[0].float(), atol=rounding)
-    if least <= 2 * masked and masked > -1e300:  # twice `masked` is another number
+    if lowest <= 2 * masked and masked > -1e300:  # twice `masked` is another number
         twice = np.arange(TOKENS) == 1
         assert (found.closed[0][:, 0] == twice).all()
 

@@ -90,8 +90,8 @@ def test_assert_causal_holds_a_module_to_all_of_its_mask(mask: str, past: int | 
         with pytest.raises(AssertionError, match=leaks):
             unmask.assert_causal(module, mask=mask)
         return
-    said = str(unmask.assert_causal(module, mask=mask))
-    assert ("its mask blocks no token" if mask == "full" else "tokens that its mask blocks from it") in said
+    text = str(unmask.assert_causal(module, mask=mask))
+    assert ("its mask blocks no token" if mask == "full" else "tokens that its mask blocks from it") in text
 
 
 def test_assert_causal_calls_an_encoder_one() -> None:

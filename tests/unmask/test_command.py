@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
     assert main(["check", "story"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("story (GPT2LMHeadModel): decoder, float32, kernel sdpa, 3.51 M parameters")
-    assert VERDICTS[0].format(lengths="24, 130 and 247") in said
+    text = capsys.readouterr().out
+    assert text.startswith("story (GPT2LMHeadModel): decoder, float32, kernel sdpa, 3.51 M parameters")
+    assert VERDICTS[0].format(lengths="24, 130 and 247") in text
     documented = (ROOT / "docs/mask-check.md").read_text(encoding="utf-8")
-    assert [line for line in plain(said) if line not in plain(documented)] == []
-    passes = str(re.search(r"\d+ forward passes", said)[0])
+    assert [line for line in plain(text) if line not in plain(documented)] == []
+    passes = str(re.search(r"\d+ forward passes", text)[0])
     for page in ("README.md", "docs/benchmarks.md"):
         assert passes in (ROOT / page).read_text(encoding="utf-8")
 
@@ -88,9 +88,9 @@ def test_a_report_that_cannot_be_written_is_printed(
 ) -> None:
     junit = tmp_path / "nowhere" / "obeys.xml"
     assert main(["check", model, "--junit", str(junit)]) == status
-    said = capsys.readouterr()
-    assert VERDICTS[verdict].split("{")[0] in said.out
-    assert said.err == f"{junit} was not written (No such file or directory).\n"
+    printed = capsys.readouterr()
+    assert VERDICTS[verdict].split("{")[0] in printed.out
+    assert printed.err == f"{junit} was not written (No such file or directory).\n"
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ def wrong(tmp_path: Path, kind: str) -> str:
 )
 def test_what_cannot_be_run_is_status_2(kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["check", wrong(tmp_path, kind)]) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert "Traceback" not in said.err
-    assert len(said.err.strip().splitlines()) == 1
-    assert not said.out
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not printed.out
     assert not (tmp_path / "ran").exists()
 
 
@@ -196,10 +196,10 @@ def test_what_means_nothing_is_status_2(arguments: list[str], capsys: pytest.Cap
 
 def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     folder = save("gpt2", tmp_path / "gpt2")
-    asked = []
+    names = []
 
     def fetch(name: str, *_: object) -> Path:
-        asked.append(name)
+        names.append(name)
         return folder
 
     monkeypatch.setattr(own_network.catalog, "fetch", fetch)
@@ -207,13 +207,13 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     files = {"config.json": 500, "model.safetensors": 1_234_000_000}
     monkeypatch.setattr(own_network.hub, "listing", lambda _: files)
     assert main(["check", "some/model"]) == 2
-    said = "it is not on this machine, and nothing is downloaded unasked: 1,234 MB; --download or, in Python, "
-    assert f"some/model could not be checked: {said}" in capsys.readouterr().err
-    with pytest.raises(NotAvailable, match=f"^some/model: {said}unmask.load fetches them.$"):
+    text = "it is not on this machine, and nothing is downloaded unasked: 1,234 MB; --download or, in Python, "
+    assert f"some/model could not be checked: {text}" in capsys.readouterr().err
+    with pytest.raises(NotAvailable, match=f"^some/model: {text}unmask.load fetches them.$"):
         unmask.check("some/model")
-    assert not asked
+    assert not names
     assert main(["check", "some/model", "--download"]) == 0
-    assert asked == ["some/model"]
+    assert names == ["some/model"]
 
 
 @pytest.mark.parametrize(
@@ -255,10 +255,10 @@ def test_the_samples_are_listed(command: str, capsys: pytest.CaptureFixture) -> 
 def test_an_unknown_command_is_told_those_there_are(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         main(["nonsense"])
-    said = capsys.readouterr().err
-    assert "invalid choice: 'nonsense'" in said
-    assert "samples" in said
-    assert "patients" not in said
+    text = capsys.readouterr().err
+    assert "invalid choice: 'nonsense'" in text
+    assert "samples" in text
+    assert "patients" not in text
 
 
 def test_a_forward_that_does_not_end_is_stopped() -> None:
@@ -316,17 +316,17 @@ def test_a_report_makes_no_weights_that_its_files_lack(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "text"),
     [
         ("story --text nowhere", "No model was written: expected text files"),
         ("induction --steps 0", "--steps above 0"),
         ("captioner --version foo", "argument --version: invalid choice: 'foo'"),
     ],
 )
-def test_a_training_that_cannot_be_is_a_sentence(asked: str, said: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_training_that_cannot_be_is_a_sentence(arguments: str, text: str, capsys: pytest.CaptureFixture) -> None:
     with suppress(SystemExit):  # raised by argparse
-        assert main(["train", *asked.split()]) == 2
-    assert said in capsys.readouterr().err
+        assert main(["train", *arguments.split()]) == 2
+    assert text in capsys.readouterr().err
 
 
 def test_a_shorter_training_is_not_mixed_with_a_longer_one(
@@ -334,11 +334,11 @@ def test_a_shorter_training_is_not_mixed_with_a_longer_one(
 ) -> None:
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # it would affect the other tests
     words = "train induction --steps 1 --width 16 --heads 2 --rows 2 --out"
-    asked = [*words.split(), str(tmp_path)]
-    assert main(asked) == 0
+    arguments = [*words.split(), str(tmp_path)]
+    assert main(arguments) == 0
     assert f"\n{tmp_path.name}: loss" in capsys.readouterr().out
     (tmp_path / "50").mkdir()
-    assert main(asked) == 2
+    assert main(arguments) == 2
     assert f"{tmp_path} has step 50" in capsys.readouterr().err
     assert (tmp_path / "50").exists()
 

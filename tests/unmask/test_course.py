@@ -183,7 +183,7 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("settings", "line", "said"),
+    ("settings", "line", "text"),
     [
         ("heed: L0 H0", 11, "got 'heed'"),
         ("head: L9 H0", 11, "expected a layer of story from 0 to 5, got 9"),
@@ -195,12 +195,12 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
     ],
 )
 def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture, settings: str, line: int, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture, settings: str, line: int, text: str
 ) -> None:
     lesson(tmp_path, settings)
     words = refusal(capsys, tmp_path / "site", tmp_path)
     assert words.startswith(f"No course was written: mine.en.md, line {line}: ")
-    assert said in words
+    assert text in words
 
 
 def test_all_errors_of_all_lessons_are_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -242,8 +242,8 @@ def test_a_pair_drawn_here_has_one_scale_also_where_a_token_differs(tmp_path: Pa
 def test_a_folder_without_lessons_is_no_course(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("# Notes")
-    said = refusal(capsys, tmp_path / "site", tmp_path / "mine")
-    assert "expected lessons, as name.en.md or name.zh.md" in said
+    text = refusal(capsys, tmp_path / "site", tmp_path / "mine")
+    assert "expected lessons, as name.en.md or name.zh.md" in text
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -265,9 +265,9 @@ def test_a_file_where_a_folder_must_be_is_told_before_a_lesson_runs(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("a file")
     assert main(["course", "-o", str(tmp_path / "taken")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("No course was written: ")
-    assert len(said.splitlines()) == 1, "no lesson was run"
+    text = capsys.readouterr().err
+    assert text.startswith("No course was written: ")
+    assert len(text.splitlines()) == 1, "no lesson was run"
     assert (tmp_path / name).read_text() == "a file"
 
 

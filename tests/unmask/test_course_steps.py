@@ -17,12 +17,12 @@ def models() -> CourseModels:
     return CourseModels(download=False)
 
 
-def made(models: CourseModels, settings: str) -> CourseStep:
+def step_of(models: CourseModels, settings: str) -> CourseStep:
     return models.step(read(LESSON.format(settings)).steps[0])
 
 
 def drawn(models: CourseModels, settings: str) -> str:
-    step = made(models, settings)
+    step = step_of(models, settings)
     assert step.drawn is not None
     return str(step.drawn)
 
@@ -50,14 +50,14 @@ def test_runs_of_other_lengths_are_not_compared_token_by_token_or_text_by_text(m
 
 
 def test_what_is_shown_before_the_answer_bears_the_name_that_it_has_beside_the_other(models: CourseModels) -> None:
-    step = made(models, 'text: The king had a ring.\nmasks: {"causal": false}\nask: loss\nshow: losses')
+    step = step_of(models, 'text: The king had a ring.\nmasks: {"causal": false}\nask: loss\nshow: losses')
     assert (step.before["titles"]["now"], step.after["titles"]["standard"]) == ("before", "before")
     assert step.after["titles"]["now"] == "now"
 
 
 def test_a_run_that_needs_the_app_is_not_said_to_be_of_a_model_that_does(models: CourseModels) -> None:
     """The browser supports no other positions; the same model runs there in other steps."""
-    step = made(models, 'text: The king had a ring.\nmasks: {"positions": "cells"}')
+    step = step_of(models, 'text: The king had a ring.\nmasks: {"positions": "cells"}')
     page = lesson_page("mine", read(LESSON.format("text: The king")), [step], {})
     assert step.pictures
     assert "runs only in the app" not in page
@@ -77,9 +77,9 @@ def test_links_to_pages_of_the_app_are_text(models: CourseModels) -> None:
 @pytest.mark.parametrize("run", ["text: {}", "text: The cat sat.\nbeside: {{text: {}}}"])
 def test_a_text_that_is_not_read_whole_is_a_mistake(models: CourseModels, run: str) -> None:
     with pytest.raises(ValueError, match=rf"line {9 + run.count(chr(10))}: The model reads at most 256 tokens"):
-        made(models, run.format("The cat sat. " * 100))
+        step_of(models, run.format("The cat sat. " * 100))
     with pytest.raises(ValueError, match="line 9: expected at most 16 lines, got 20"):
-        made(models, "text: |\n  " + "\n  ".join(["The cat sat."] * 20))
+        step_of(models, "text: |\n  " + "\n  ".join(["The cat sat."] * 20))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_text_that_is_not_read_whole_is_a_mistake(models: CourseModels, run: s
 def test_a_page_that_does_not_run_the_model_is_a_mistake(models: CourseModels, settings: str, page: str) -> None:
     line, name = 9 + settings.count("\n") + 1, page.partition("?")[0]
     with pytest.raises(ValueError, match=rf"line {line}: expected a page that runs .*, got {name}"):
-        made(models, f"{settings}\npage: {page}")
+        step_of(models, f"{settings}\npage: {page}")
 
 
 @pytest.mark.parametrize(
@@ -107,17 +107,17 @@ def test_a_page_that_does_not_run_the_model_is_a_mistake(models: CourseModels, s
     ],
 )
 def test_a_page_that_runs_the_model_is_none(models: CourseModels, settings: str) -> None:
-    made(models, settings)
+    step_of(models, settings)
 
 
 def test_a_picture_that_the_model_does_not_have_is_a_mistake_with_its_line(models: CourseModels) -> None:
     with pytest.raises(ValueError, match="line 12: dates: the states after each of its layers are not available"):
-        made(models, DATES.format("cross", "embedding"))
+        step_of(models, DATES.format("cross", "embedding"))
 
 
 def test_the_next_token_is_not_asked_for_after_one_of_the_source(models: CourseModels) -> None:
     settings = 'model: dates\ntext: "3 May 2021"\nquery: 3\nask: next\nattention: {}'
     for attention in ("decoder", "cross"):
-        made(models, settings.format(attention))
+        step_of(models, settings.format(attention))
     with pytest.raises(ValueError, match="line 13: expected an attention of dates, one of decoder, cross, got encoder"):
-        made(models, settings.format("encoder"))
+        step_of(models, settings.format("encoder"))

@@ -131,10 +131,10 @@ def test_tiles_are_layers_that_do_not_overlap(folders: dict) -> None:
     assert [len(one.boxes) for one in layers] == [16, 4]  # four tiles, and the whole image once more
     every = dict(zip(run.on_image(0, 0).view.names, run.on_image(0, 0).view.weights[0].T, strict=True))
     assert [name for one in layers for name in one.names] != list(every)  # row by row, not tile by tile
-    for one in layers:
-        np.testing.assert_array_equal(one.weights[0].T, [every[name] for name in one.names])
-        assert [box[:2] for box in one.boxes] == sorted((box[:2] for box in one.boxes), key=lambda at: at[::-1])
-        assert sum((box[2] - box[0]) * (box[3] - box[1]) for box in one.boxes) == pytest.approx(120 * 80)
+    for layer in layers:
+        np.testing.assert_array_equal(layer.weights[0].T, [every[name] for name in layer.names])
+        assert [box[:2] for box in layer.boxes] == sorted((box[:2] for box in layer.boxes), key=lambda at: at[::-1])
+        assert sum((box[2] - box[0]) * (box[3] - box[1]) for box in layer.boxes) == pytest.approx(120 * 80)
 
 
 def test_where_no_mapping_is_known_it_is_said(folders: dict) -> None:
@@ -184,15 +184,15 @@ def test_a_token_before_the_image_cannot_attend_to_it(folders: dict) -> None:
 
 
 def test_image_tokens_are_no_duplicates_and_have_no_loss(run: ImageRun) -> None:
-    places = [token.position for token in run.image_tokens]
+    positions = [token.position for token in run.image_tokens]
     weights = run.numpy()
-    assert weights[..., places, :].max() > 0, "they are looked at, and share an id"
-    assert len({int(run.trace.batch.ids[0, place]) for place in places}) == 1
-    words = run.trace.batch.ids[0, places[-1] + 1 :].tolist()
+    assert weights[..., positions, :].max() > 0, "they are looked at, and share an id"
+    assert len({int(run.trace.batch.ids[0, position]) for position in positions}) == 1
+    words = run.trace.batch.ids[0, positions[-1] + 1 :].tolist()
     assert len(set(words)) == len(words), "no word of the text comes twice"
     assert np.isnan(run.measures()["duplicate"]).all()
-    assert np.isnan(run.losses[places]).all()
-    assert np.isfinite(run.losses[places[-1] + 1 :]).all()
+    assert np.isnan(run.losses[positions]).all()
+    assert np.isfinite(run.losses[positions[-1] + 1 :]).all()
 
 
 def test_no_id_follows_the_token_before_a_part_of_an_image(run: ImageRun) -> None:
@@ -218,13 +218,13 @@ def test_heads_of_a_run_with_an_image_are_ablated_and_patched(folders: dict) -> 
 
 def test_a_report_has_the_image_and_no_link(folders: dict, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     picture().save(tmp_path / "image.png")
-    asked = ["--model", str(folders["llava"]), "--text", TEXT, "--image", str(tmp_path / "image.png"), "--head", "1,2"]
-    assert main(["report", *asked, "-o", str(tmp_path / "report.html")]) == 0
+    args = ["--model", str(folders["llava"]), "--text", TEXT, "--image", str(tmp_path / "image.png"), "--head", "1,2"]
+    assert main(["report", *args, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2  # the image as it is, and the head's
     assert "of its attention to the image, most to ▦" in page
     assert "mask of the image tokens: causal" in page
     assert "127.0.0.1" not in page
     (tmp_path / "image.png").write_bytes(SVG)
-    assert main(["report", *asked, "-o", str(tmp_path / "other.html")]) == 2
+    assert main(["report", *args, "-o", str(tmp_path / "other.html")]) == 2
     assert "expected a PNG, JPEG or WebP image" in capsys.readouterr().err

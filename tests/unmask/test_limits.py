@@ -29,20 +29,20 @@ def words_of(model: LoadedModel) -> tuple[int, str]:
     return len(run.ids), str(warned[0].message)
 
 
-@pytest.mark.parametrize(("asked", "set_to", "read"), [(None, 20, 20), (40, 20, 40), (20, 40, 20), (99, 20, CONTEXT)])
+@pytest.mark.parametrize(("limit", "set_to", "read"), [(None, 20, 20), (40, 20, 40), (20, 40, 20), (99, 20, CONTEXT)])
 def test_the_argument_counts_before_the_setting(
-    source: tuple[Any, ...], asked: int | None, set_to: int, read: int, monkeypatch: pytest.MonkeyPatch
+    source: tuple[Any, ...], limit: int | None, set_to: int, read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNMASK_TOKENS", str(set_to))
-    model = unmask.load(*source, tokens=asked)
+    model = unmask.load(*source, tokens=limit)
     tokens, words = words_of(model)
     assert tokens == read
     assert f"The model reads at most {read} tokens here: the last " in words
     assert model.run(ids=[5] * read).ids.tolist() == [5] * read
     more = "unmask.load(…, tokens=47) or UNMASK_TOKENS=47 reads up to 47"
     assert words.endswith(f" on. {more}." if read < CONTEXT else " on.")
-    said = rf"^expected 1 to {read} ids in each row, got \[48\]{re.escape(f': {more}') if read < CONTEXT else ''}$"
-    with pytest.raises(ValueError, match=said):
+    text = rf"^expected 1 to {read} ids in each row, got \[48\]{re.escape(f': {more}') if read < CONTEXT else ''}$"
+    with pytest.raises(ValueError, match=text):
         model.run(ids=[5] * 48)
     with pytest.raises(ValueError, match=rf"^expected 1 to {read} ids in each row, got \[0\]$"):
         model.run(ids=[[]])

@@ -15,10 +15,10 @@ def test_a_live_widget(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> N
     overview, head = run.heads().widget(), run.head(4, 0).widget()
     assert overview.packet == run.heads().canvas().packet
     assert (overview.pick, head.query) == (None, None)
-    heard: list[object] = []
-    head.observe(lambda change: heard.append(change.new), "query")
+    queries: list[object] = []
+    head.observe(lambda change: queries.append(change.new), "query")
     head.query = 3  # as the browser sets it
-    assert heard == [3]
+    assert queries == [3]
     assert "export default { render }" in head._esm
     assert "style" not in head.keys  # ipywidgets would read it as a model of its own, and fail
     monkeypatch.setitem(sys.modules, "anywidget", None)

@@ -298,12 +298,12 @@ def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) 
         table = one.to_dataframe()
         assert not table.columns.str.startswith("axis").any()
         assert len(table) == one.numpy().size
-    for one in shown:
-        page = one._repr_html_()
-        assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{one!r}: not one frame"
+    for view in shown:
+        page = view._repr_html_()
+        assert re.fullmatch(r'<iframe [^<>"]*"[^<>]*></iframe>', page), f"{view!r}: not one frame"
         assert "<script>alert" not in page
         assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg|http://127.0.0.1:8501", "", page)
-        assert "\n" not in repr(one)
+        assert "\n" not in repr(view)
     assert repr(run) == "story, 23 tokens, causal mask"
     assert repr(lifted) == "story, 23 tokens, no mask"
 
@@ -313,14 +313,14 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
     report, length = run.check(), len(run.labels)
     assert report.obeys
     assert len(report.pieces) == length
-    moved, least = report.numpy(), report.mask.tolerance
-    assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output changes with a later token
-    assert (moved[np.tril_indices(length)] > least).all()
+    moved, tolerance = report.numpy(), report.mask.tolerance
+    assert (moved[np.triu_indices(length, 1)] <= tolerance).all()  # no output changes with a later token
+    assert (moved[np.tril_indices(length)] > tolerance).all()
 
 
 def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
     given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
-    heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
+    heads = unmask.attentions(given, [f"t{index}" for index in range(300)])
     drawn = heads.heads().view
     assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # at most 7 × 256² cells
     assert "The large heatmap shows queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()

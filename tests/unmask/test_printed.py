@@ -41,16 +41,16 @@ def test_rows_are_what_they_are_called(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "said"),
+    ("queries", "keys", "text"),
     [(5, 120, "120 keys"), (120, 5, "120 queries"), (120, 130, "120 queries"), (64, 64, "")],
 )
 def test_thumbnails_of_a_long_side_say_that_a_pixel_is_a_patch(
-    queries: int, keys: int, said: str, tmp_path: Path
+    queries: int, keys: int, text: str, tmp_path: Path
 ) -> None:
     weights = np.full((1, 2, queries, keys), 1 / keys, np.float32)
-    names = [[f"{kind}{place}" for place in range(count)] for kind, count in (("q", queries), ("k", keys))]
+    names = [[f"{kind}{index}" for index in range(count)] for kind, count in (("q", queries), ("k", keys))]
     words = printed(unmask.attentions([weights], names[0], keys=names[1]).heads(), tmp_path)
-    assert re.findall(r"(\d+ \w+); each pixel shows the largest weight of a patch", words) == [said] * bool(said)
+    assert re.findall(r"(\d+ \w+); each pixel shows the largest weight of a patch", words) == [text] * bool(text)
 
 
 @pytest.mark.parametrize("layer", [0, 3])

@@ -133,13 +133,13 @@ def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert repr(run) == "story, 256 tokens of a longer text, causal mask"
     again = model.run(run.text)  # without a warning
     assert (again.cut, again.labels) == ("", run.labels)
-    said = f"the last {len(run.cut):,} characters of the text are cut"
+    sentence = f"the last {len(run.cut):,} characters of the text are cut"
     page = unmask.report(run).page()
-    assert said in page
+    assert sentence in page
     assert page.count("hello") < 400  # in the text and in the tokens, except for what is cut
     assert main(["report", "--text", text, "-o", str(tmp_path / "long.html")]) == 0
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert sentence in printed.err
     assert "256 tokens of a longer text" in printed.out
 
 
@@ -185,10 +185,10 @@ def test_what_means_nothing_is_a_sentence_and_status_2(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert main(["report", "--text", TEXT, "-o", str(tmp_path / "report.html"), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("No report was written: ")
-    assert words in said
-    assert len(said.splitlines()) == 1
+    text = capsys.readouterr().err
+    assert text.startswith("No report was written: ")
+    assert words in text
+    assert len(text.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -238,10 +238,10 @@ def test_a_page_that_cannot_be_written_is_a_sentence_and_status_2(
         save_transformer(Transformer(large), folder, torch.float16)
     arguments = [str(folder) if argument.isupper() else argument for argument in arguments]
     assert main(["page", "-o", str(tmp_path / "page.html"), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("No page was written: ")
-    assert words in said
-    assert len(said.splitlines()) == 1
+    text = capsys.readouterr().err
+    assert text.startswith("No page was written: ")
+    assert words in text
+    assert len(text.splitlines()) == 1
     assert not (tmp_path / "page.html").exists()
 
 
@@ -256,11 +256,11 @@ def test_nothing_is_downloaded_without_a_word(capsys: pytest.CaptureFixture, mon
 def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     """Return a report of weights that cannot be compressed."""
     random = np.random.default_rng(1)
-    labels = [f"token{place}" for place in range(tokens)]
+    labels = [f"token{index}" for index in range(tokens)]
     one = HeadView(np.zeros((tokens, tokens)), np.zeros((tokens, tokens)), {}, labels, labels)
-    places = [(layer, head) for layer in range(layers) for head in range(heads)][: heads_that_fit(one)]
+    shown = [(layer, head) for layer in range(layers) for head in range(heads)][: heads_that_fit(one)]
     views = {
-        place: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for place in places
+        head: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for head in shown
     }
     small = random.random((layers, heads, 64, 64), np.float32)
     drawn = AllHeads(small, np.zeros((layers, 1, 64, 64), bool), views, [(0, 0)], tokens - 1)

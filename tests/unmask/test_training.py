@@ -281,8 +281,8 @@ def test_a_class_of_a_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-c", "/dev/null"]
     test = tmp_path / "test_it.py"
     test.write_text("from mine import Good, leaks\ndef test_it(assert_causal): assert_causal(Good())\n")
-    asked = ["--causal", f"{file}:Good", "--causal", f"{file}:leaks", "--rootdir", str(tmp_path), str(test)]
-    ran = subprocess.run([*command, *asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    options = ["--causal", f"{file}:Good", "--causal", f"{file}:leaks", "--rootdir", str(tmp_path), str(test)]
+    ran = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "1 failed, 2 passed" in ran.stdout
     assert "which its mask blocks" in ran.stdout

@@ -38,10 +38,10 @@ def test_every_step_is_measured_as_the_model_alone(folder: Path) -> None:
     assert found.steps == STEPS
     over = found.measure(TEXT)
     assert {shares.shape for shares in over.shares.values()} == {(2, 3, 4)}
-    for place, step in enumerate(STEPS):
+    for index, step in enumerate(STEPS):
         run = unmask.load(str(folder), step=step).run(TEXT)
-        assert over.loss[place] == pytest.approx(float(run.trace.losses().nanmean()), rel=1e-5)
-        assert over.shares["induction"][place] == pytest.approx(run.measures()["induction"], abs=1e-6)
+        assert over.loss[index] == pytest.approx(float(run.trace.losses().nanmean()), rel=1e-5)
+        assert over.shares["induction"][index] == pytest.approx(run.measures()["induction"], abs=1e-6)
     assert list(over.to_dataframe().index) == list(STEPS)
     assert "<table" in over._repr_html_()
     head = over.head(1, 2)

@@ -15,7 +15,7 @@ VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
 
 
 @pytest.mark.parametrize(
-    ("names", "before", "after", "said"),
+    ("names", "before", "after", "text"),
     [
         (["L4 H0"], math.log(0.8), math.log(0.4),
      "L4 H0 off (zero) changes the loss of {} by +0.69 nats, and its probability from 80.0% to 40.0%."),
@@ -35,9 +35,9 @@ VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
      "L4 H0 off (zero) changes the loss of {} by 0.00 nats, and its probability from 36.8% to 36.8%."),
     ],
 )  # fmt: skip
-def test_the_sentence(names: list[str], before: float, after: float, said: str) -> None:
+def test_the_sentence(names: list[str], before: float, after: float, text: str) -> None:
     about = "“&lt;cat&gt;” after “the” (4)"
-    assert sentence(names, "zero", ASKED, before, after) == f"Turning {said.format(about)}"
+    assert sentence(names, "zero", ASKED, before, after) == f"Turning {text.format(about)}"
 
 
 def test_no_head_off_claims_nothing() -> None:

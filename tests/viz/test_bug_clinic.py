@@ -66,8 +66,8 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
 
 def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
     crash, held = Verdict(math.inf, True, "got <b>float</b>"), Verdict(0.0, False)
-    told = law_html(*(law("runs <i>"), crash, held), title="The violated property")
-    plain = re.sub("<[^>]*>", "|", told)
+    html = law_html(*(law("runs <i>"), crash, held), title="The violated property")
+    plain = re.sub("<[^>]*>", "|", html)
     assert re.sub(r"\|+", "|", plain) == (
         "|The violated property|runs &lt;i&gt; |(errors)|with the bug |crashes| · correct version |holds: 0|"
     )
@@ -89,14 +89,14 @@ class Apart:
 
 def test_two_heatmaps_are_told_apart_by_a_feature_or_a_cell() -> None:
     assert set(FEATURES) == set(spot.FEATURES)
-    labels = [f"t{place}" for place in range(20)]
+    labels = [f"t{index}" for index in range(20)]
     view = HeadView(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32), {}, labels, labels)
-    said = difference_sentence(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
-    assert said == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
-    said = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
-    assert said == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
-    said = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
-    assert said == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."
+    text = difference_sentence(Apart("later", (-1, -1), 0.352, 0.0), "with that bug", "here", view)
+    assert text == "of the weight on real tokens 35.2% goes to later ones with that bug, and 0% here."
+    text = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view)
+    assert text == "query 12 (“t12”) gives key 3 (“t3”) a weight of 0.98 right, and 0.12 here."
+    text = difference_sentence(Apart("", (12, 3), 0.98, 0.121), "right", "here", view, same_tokens=False)
+    assert text == "the weight in row 12 and column 3 (“t12” and “t3” here) is 0.98 right, and 0.12 here."
 
 
 @pytest.mark.parametrize("nan", [True, False])

@@ -126,21 +126,21 @@ class TestWords:
     )
     def test_two_readings_have_their_probabilities(self, wrote: str, judged: str) -> None:
         both = {"meant": (date(2021, 4, 3), date(2021, 3, 4)), "chances": (0.71, 0.27), "chance": 0.71}
-        said = self.answer(**both, wrote=wrote)
-        assert said.startswith(
+        text = self.answer(**both, wrote=wrote)
+        assert text.startswith(
             f"Under the standard masks the model writes {wrote}, which is {judged}. The text could mean 3 April 2021 "
             "or, the month first, 4 March 2021, and nothing in it says which: the model gives the two a probability of "
             "71.0% and 27.0%."
         )
 
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
-        said = self.answer(lifted="without both masks", now="2020-03-03")
-        assert said.endswith("it writes 2020-03-03, which is wrong.")
+        text = self.answer(lifted="without both masks", now="2020-03-03")
+        assert text.endswith("it writes 2020-03-03, which is wrong.")
         assert judgement((date(2021, 3, 3),), "2020-03-03") == "which is wrong"
 
     def test_a_step(self) -> None:
-        said = re.sub("<.*?>", "", step_words(alignment()))
-        assert said == (
+        text = re.sub("<.*?>", "", step_words(alignment()))
+        assert text == (
             "Step 1 writes x with &gt;99.9% and attends most to a (position 0), with a weight of 0.70. "
             "0% of the row is on padding."
         )

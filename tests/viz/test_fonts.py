@@ -56,8 +56,8 @@ def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatc
         sheet = coloured_text_picture(Paper("故事 · L3 H1", "第 3 层。", "pdf"), row(), True)
     sheet.file()
     families = {words.get_text(): words.get_fontfamily() for words in sheet.figure.findobj(Text) if words.get_text()}
-    for said in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
-        assert families[said] == [fonts.FONT, HAN]
+    for text in ("故事 · L3 H1", "第 3 层。", "查询词元", "被屏蔽"):
+        assert families[text] == [fonts.FONT, HAN]
     assert families[LABELS[2] + "k"] == [fonts.FONT]
 
 
@@ -93,11 +93,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[FontEntry]:
     (late, *_) = [font for font in manager.ttflist if font.name == "STIXGeneral"]
     monkeypatch.setattr(manager, "ttflist", [one for one in manager.ttflist if one.name == fonts.FONT])
     monkeypatch.setattr(fonts.font_manager, "findSystemFonts", lambda: [late.fname])
-    for kept in (fonts._covering, fonts._newly_installed):
-        kept.cache_clear()
+    for cached in (fonts._covering, fonts._newly_installed):
+        cached.cache_clear()
     yield late
-    for kept in (fonts._covering, fonts._newly_installed):
-        kept.cache_clear()
+    for cached in (fonts._covering, fonts._newly_installed):
+        cached.cache_clear()
 
 
 def only_in(late: FontEntry) -> str:

@@ -108,7 +108,7 @@ class TestOneHead:
         view = view_of((MAX_TICKS + 3, MAX_TICKS + 3))
         axis = head_figure(view, dark=False).layout.xaxis
         assert 2 <= len(axis.tickvals) <= MAX_TICKS
-        assert [f"{place} {view.keys[place]}" for place in axis.tickvals] == list(axis.ticktext)
+        assert [f"{position} {view.keys[position]}" for position in axis.tickvals] == list(axis.ticktext)
 
     @pytest.mark.parametrize("tokens", [MAX_CELLS + 1, 1024])
     def test_very_long_texts_are_drawn_coarser(self, tokens: int) -> None:
@@ -172,11 +172,11 @@ class TestWhatBlocksACell:
         masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
         view = view_of((tokens, tokens), **masks)
         assert len(masks) > 9
-        said, text = reasons(view)
+        shown, text = reasons(view)
         for words, cells in blocked_groups(view):
             (number,) = set(text[cells].tolist())
             assert (text == number).sum() == cells.sum()
-            assert f"{number} {words.removeprefix('blocked by ')}" in said
+            assert f"{number} {words.removeprefix('blocked by ')}" in shown
 
     def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))
@@ -253,7 +253,7 @@ class TestComparison:
         assert "now" in texts
         assert "standard masks" in texts
         assert "now − standard" in texts
-        assert {layout[f"{axis}axis{place}"].matches for axis in "xy" for place in (2, 3)} == {"x", "y"}
+        assert {layout[f"{axis}axis{number}"].matches for axis in "xy" for number in (2, 3)} == {"x", "y"}
 
     def test_two_texts_that_differ_in_a_token_share_every_place_of_the_axes(self) -> None:
         labels = [*LABELS[:2], "·dog", *LABELS[3:]]
@@ -297,8 +297,8 @@ class TestRoom:
 
     def test_small_pictures_are_square_where_the_large_one_is(self) -> None:
         layout = comparison_figure(view_of((TOKENS, TOKENS)), view_of((TOKENS, TOKENS)), dark=False).layout
-        for place in (2, 3):
-            (left, right), (low, high) = layout[f"xaxis{place}"].domain, layout[f"yaxis{place}"].domain
+        for number in (2, 3):
+            (left, right), (low, high) = layout[f"xaxis{number}"].domain, layout[f"yaxis{number}"].domain
             assert (right - left) * WIDE == pytest.approx(high - low)
 
     def test_the_colour_bar_is_as_tall_as_the_picture_and_at_its_side(self) -> None:

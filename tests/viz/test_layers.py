@@ -18,14 +18,14 @@ IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three 
 SHARES = np.array([[[0.5, 0.2], [0.9, 0.05]], [[0.25, 0.2], [0.4, 0.3]], [[0.75, 0.1], [0.6, 0.2]]], np.float32)
 NEXT = np.array([[0.01, np.nan], [0.2, np.nan], [0.75, np.nan]], np.float32)
 LENS = LogitLens(IDS, SHARES, np.array([7, -1]), NEXT, np.array([[22, 0], [3, 0], [1, 0]]), LABELS)
-PLACES = {4: "the", 5: "<i>"}
+TOKENS = {4: "the", 5: "<i>"}
 VALUES = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32)
 VIEW = HeadView(VALUES, VALUES, {}, ["L0", "L3"], ["x", "<y>", "z"])
 
 
 class TestLens:
     def test_each_cell_has_the_likeliest_and_says_the_rest(self) -> None:
-        table = lens_table(LENS, PLACES, 4)
+        table = lens_table(LENS, TOKENS, 4)
         cells = re.findall(r'<td class="(s\d+[^"]*)" title="([^"]*)" translate="no">([^<]*)</td>', table)
         assert [content for *_, content in cells] == ["cat", "&lt;b&gt;", "dog", "dog", "cat", "cat"]
         assert cells[1][1] == "L0: &lt;b&gt; 25.0%, cat 20.0%. “dog”, the actual next token: 20.0%, 3rd"
@@ -33,11 +33,11 @@ class TestLens:
         assert cells[5][1] == "L1: cat 60.0%, &lt;b&gt; 20.0%"
 
     def test_colours_go_with_the_square_root_of_the_probability(self) -> None:
-        shades = [int(found) for found in re.findall(r'<td class="s(\d+)', lens_table(LENS, PLACES, 4))]
+        shades = [int(found) for found in re.findall(r'<td class="s(\d+)', lens_table(LENS, TOKENS, 4))]
         assert shades == [round(share**0.5 * 31) for share in (0.5, 0.25, 0.75, 0.9, 0.4, 0.6)]
 
     def test_what_follows_is_marked_and_the_query_framed(self) -> None:
-        table = lens_table(LENS, PLACES, 5)
+        table = lens_table(LENS, TOKENS, 5)
         assert re.findall(r'class="s\d+ follows"[^>]*>(\w+)', table) == ["dog"]
         rows = table.split("<tr")
         assert ["chosen" in row[:20] for row in rows[2:]] == [False, True]
@@ -47,10 +47,10 @@ class TestLens:
     def test_another_token_than_under_the_standard_masks_is_marked(self) -> None:
         standard = replace(LENS, ids=np.where(np.arange(3)[:, None, None] == 1, 7, IDS))
         marked = re.findall(
-            r'class="s\d+[^"]* ?other"[^>]*title="[^"]*Standard masks: (\w+)', lens_table(LENS, PLACES, 4, standard)
+            r'class="s\d+[^"]* ?other"[^>]*title="[^"]*Standard masks: (\w+)', lens_table(LENS, TOKENS, 4, standard)
         )
         assert marked == ["dog", "dog"]
-        assert "other" not in re.findall(r"<table.*", lens_table(LENS, PLACES, 4, LENS), re.DOTALL)[0]
+        assert "other" not in re.findall(r"<table.*", lens_table(LENS, TOKENS, 4, LENS), re.DOTALL)[0]
 
     def test_the_candidates_of_one_token(self) -> None:
         first, second = plain(candidates_table(LENS, 0)), plain(candidates_table(LENS, 1))
@@ -59,11 +59,11 @@ class TestLens:
         assert "the actual next token" not in second
 
     @pytest.mark.parametrize(
-        ("rank", "said"),
+        ("rank", "text"),
         [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (112, "112th"), (1042, "1,042nd")],
     )
-    def test_ranks(self, rank: int, said: str) -> None:
-        assert ordinal(rank) == said
+    def test_ranks(self, rank: int, text: str) -> None:
+        assert ordinal(rank) == text
 
 
 class TestToken:
@@ -142,6 +142,6 @@ class TestToken:
 
 
 def test_how_to_read_the_table_is_html_below_it() -> None:
-    page = lens_table(LENS, PLACES, 4) + key(compared=True)
+    page = lens_table(LENS, TOKENS, 4) + key(compared=True)
     assert '<p class="key">' in page
     assert page.count('<span class="lens-mark') == 2

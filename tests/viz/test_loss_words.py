@@ -23,8 +23,8 @@ def test_a_model_is_misled_where_a_token_got_worse(now: list[float], expected: b
 
 
 def test_of_tokens_that_are_alike_the_position_tells_whose_loss_changes_most() -> None:
-    said = loss_words(np.array([NAN, 3.0, 4.5]), np.array([NAN, 3.0, 4.0]), ["<start>", "<b>", "<b>"])
-    assert said.endswith("The largest change is that of <b>&lt;b&gt;</b> (2): 4.00 → 4.50.")
+    text = loss_words(np.array([NAN, 3.0, 4.5]), np.array([NAN, 3.0, 4.0]), ["<start>", "<b>", "<b>"])
+    assert text.endswith("The largest change is that of <b>&lt;b&gt;</b> (2): 4.00 → 4.50.")
 
 
 def test_no_losses() -> None:

@@ -54,8 +54,8 @@ def test_no_marks_where_all_agrees(view: CheckReport) -> None:
     assert not traces(figure, "leak")
     assert not traces(figure, "not seen")
     assert named_pairs(agreed) == ""
-    said = re.sub("<.*?>", "", sentence(agreed))
-    assert said == (
+    text = re.sub("<.*?>", "", sentence(agreed))
+    assert text == (
         f"{verdict_of(agreed)} Pairs of tokens that its mask blocks: 10; no effect measured. "
         "Pairs of tokens that it allows: 10; effect measured in 10 of them."
     )
@@ -93,9 +93,9 @@ def test_the_pairs_are_named_by_their_tokens(view: CheckReport) -> None:
 
 
 def test_the_sentence_says_what_is_broken(view: CheckReport) -> None:
-    said = sentence(view)
-    assert f"<b>{verdict_of(view)}</b> Output 1 moves by &lt;i&gt;." in said
-    assert "properties are violated" not in said  # there is only one
+    text = sentence(view)
+    assert f"<b>{verdict_of(view)}</b> Output 1 moves by &lt;i&gt;." in text
+    assert "properties are violated" not in text  # there is only one
     (broken,) = view.broken
     named = replace(view, findings=(replace(broken, words="use_cache=False differs."),))
     assert "</b> use_cache=False differs." in sentence(named)

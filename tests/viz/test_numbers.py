@@ -56,11 +56,11 @@ class TestLoss:
         assert list(figure.layout.xaxis.ticktext) == ["&lt;s&gt;", "the", "·cat", "the"]
 
     def test_a_long_text_has_few_labels_at_their_right_places(self) -> None:
-        pieces = [f"t{place}" for place in range(200)]
+        pieces = [f"t{index}" for index in range(200)]
         losses = np.arange(200, dtype=np.float32)
         axis = loss_figure(losses, losses, pieces, changed=False).layout.xaxis
         assert 10 <= len(axis.tickvals) <= 30
-        assert [pieces[place] for place in axis.tickvals] == list(axis.ticktext)
+        assert [pieces[index] for index in axis.tickvals] == list(axis.ticktext)
 
     def test_cut_labels_end_in_dots_and_lines_cut_alike_begin_with_their_numbers(self) -> None:
         lines = ["There was once a house", "A short one", "There was once a Mouse", "Once more", "A Cat heard"]

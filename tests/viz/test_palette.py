@@ -64,12 +64,12 @@ def test_it_begins_and_ends_with_its_first_and_last_colour() -> None:
 
 
 def test_plotly_and_the_overview_colour_a_weight_alike() -> None:
-    places, colours = zip(*sequential(), strict=True)
-    assert (places[0], places[-1]) == (0, 1)
-    assert list(places) == sorted(places)
+    stops, colours = zip(*sequential(), strict=True)
+    assert (stops[0], stops[-1]) == (0, 1)
+    assert list(stops) == sorted(stops)
     triples = np.array([[int(part) for part in re.findall(r"\d+", str(colour))] for colour in colours])
     weights = np.linspace(0, 1, 101)
-    in_plotly = np.stack([np.interp(weights, places, triples[:, part]) for part in range(3)], axis=-1)
+    in_plotly = np.stack([np.interp(weights, stops, triples[:, part]) for part in range(3)], axis=-1)
     in_overview = palette()[np.rint(np.sqrt(weights) * 254).astype(int)]
     assert np.abs(in_plotly - in_overview).max() <= 6
 
@@ -90,9 +90,9 @@ def test_now_and_standard_are_told_apart_whatever_the_eye(sight: str) -> None:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_a_difference_has_the_pages_ground_in_its_middle_and_unlike_ends(sight: str, dark: bool) -> None:
     scale = diverging(dark)
-    places, colours = zip(*scale, strict=True)
-    np.testing.assert_allclose(np.array(places) + np.array(places[::-1]), 1)
-    low, middle, high = (lab(np.array(rgb(str(colours[place]))), sight) for place in (0, len(colours) // 2, -1))
-    assert places[len(places) // 2] == 0.5
+    stops, colours = zip(*scale, strict=True)
+    np.testing.assert_allclose(np.array(stops) + np.array(stops[::-1]), 1)
+    low, middle, high = (lab(np.array(rgb(str(colours[stop]))), sight) for stop in (0, len(colours) // 2, -1))
+    assert stops[len(stops) // 2] == 0.5
     assert (middle[0] < 20) if dark else (middle[0] > 90)
     assert min(np.linalg.norm(low - middle), np.linalg.norm(high - middle), np.linalg.norm(low - high)) > APART

@@ -67,11 +67,11 @@ def test_the_head_on_the_picture_has_a_colour_for_every_cell_that_may_be_seen() 
 
 
 def test_the_step_that_writes_a_pixel_is_said_to_look_and_to_write() -> None:
-    said = read(head_packet(view(query=18), 1, 1, 1))["hint"]
-    assert said.startswith("r2 c1 (dashed) is the query and writes r2 c2 (framed)")
+    text = read(head_packet(view(query=18), 1, 1, 1))["hint"]
+    assert text.startswith("r2 c1 (dashed) is the query and writes r2 c2 (framed)")
     assert read(head_packet(view(), 1, 1, 1))["hint"].startswith("r2 c2 (framed) is the query.")
-    said = read(head_packet(view(pixel=0, query=0), 1, 1, 1))["hint"]
-    assert said.startswith("class 3 (dashed) is the query and writes r0 c0")
+    text = read(head_packet(view(pixel=0, query=0), 1, 1, 1))["hint"]
+    assert text.startswith("class 3 (dashed) is the query and writes r0 c0")
 
 
 def test_every_head_has_its_own_small_picture() -> None:
@@ -142,15 +142,15 @@ def test_a_gallery_frames_what_is_recognised_and_escapes_its_captions() -> None:
 
 
 def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
-    said = sentence(view(), view(), 1, 1, causal=True, layer_only=False)
-    assert said.startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
-    assert "Later pixels that are blocked: 45." in said
+    text = sentence(view(), view(), 1, 1, causal=True, layer_only=False)
+    assert text.startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
+    assert "Later pixels that are blocked: 45." in text
 
 
 def test_neighbours_are_called_by_where_they_are() -> None:
     next_one = "straight above the pixel that comes next"
-    places = {11: "straight above", 18: "to its left", 10: "above to the left", 12: next_one}
-    assert {cell: where(cell, view()).partition(", ")[2] for cell in places} == places
+    expected = {11: "straight above", 18: "to its left", 10: "above to the left", 12: next_one}
+    assert {cell: where(cell, view()).partition(", ")[2] for cell in expected} == expected
     assert where(19, view()) == "on itself"
     assert where(30, view()) == "on r3 c5"
 
@@ -169,8 +169,8 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
 
 def test_from_the_last_pixel_nothing_is_blocked_whether_the_mask_is_on_or_off() -> None:
     last = view(pixel=63, query=64)
-    said = sentence(last, last, 1, 1, causal=True, layer_only=False)
-    assert said == "L1 H1, from r7 c7: 50.0% on the class token, 50.0% on r1 c2."
+    text = sentence(last, last, 1, 1, causal=True, layer_only=False)
+    assert text == "L1 H1, from r7 c7: 50.0% on the class token, 50.0% on r1 c2."
     lifted = sentence(last, last, 1, 1, causal=False, layer_only=False)
     assert "later pixels" not in lifted
     assert "true level of r7 c7" in lifted

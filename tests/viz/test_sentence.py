@@ -110,9 +110,9 @@ class TestLiftedMasks:
     def test_padding_of_the_other_text_is_told(self, padded: str, own: str) -> None:
         scene = replace(STANDARD, padding=False, padded_text=padded, leak=LeakShares(0.0, 0.3))
         assert shares_in(sentence(scene)) == ["30.0%"]
-        said = sentence(replace(scene, has_padding=False))
-        assert f"The {own} has no padding; the {padded} has some" in said
-        assert "second line" not in said
+        text = sentence(replace(scene, has_padding=False))
+        assert f"The {own} has no padding; the {padded} has some" in text
+        assert "second line" not in text
         hidden = sentence(replace(scene, has_padding=False, pad_side="right"))
         assert ("real tokens are not affected" in hidden) == (padded == "target"), "the causal mask blocks it"
 
@@ -153,14 +153,14 @@ def test_padding_is_neither_counted_nor_named_where_a_real_query_differs() -> No
     one = replace(one, weights=np.array([[0, 0, 0], [0, 1, 0], [0, 0.25, 0.75]], np.float32))
     other = replace(other, weights=np.array([[1, 0, 0], [0, 1, 0], [0, 0.5, 0.5]], np.float32))
     assert "1.000 in B" in weights_sentence(one, other)
-    said = weights_sentence(one, other, (False, True, True))
-    assert said.startswith("Apart from padding, A and B differ most where")
-    assert "0.250 in A, 0.500 in B" in said
-    assert said.endswith("the same position in both: 1 of 2.")
+    text = weights_sentence(one, other, (False, True, True))
+    assert text.startswith("Apart from padding, A and B differ most where")
+    assert "0.250 in A, 0.500 in B" in text
+    assert text.endswith("the same position in both: 1 of 2.")
     other = replace(other, weights=np.array([[1, 0, 0], *one.weights[1:]], np.float32))
-    said = weights_sentence(one, other, (False, True, True))
-    assert said.startswith("A and B differ most where")
-    assert "0.000 in A, 1.000 in B" in said
+    text = weights_sentence(one, other, (False, True, True))
+    assert text.startswith("A and B differ most where")
+    assert "0.000 in A, 1.000 in B" in text
 
 
 @pytest.mark.parametrize("rounding", [0.0, 2e-7, -2e-7])

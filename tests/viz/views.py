@@ -24,5 +24,5 @@ def view_of(shape: tuple[int, int], seed: int = 0, **blocked: np.ndarray) -> Hea
     scaled = random.normal(size=shape).astype(np.float32)
     powers = np.exp(scaled) * free
     weights = (powers / np.maximum(powers.sum(1, keepdims=True), 1e-30)).astype(np.float32)
-    queries, keys = ([f"{letter}{place}" for place in range(size)] for letter, size in zip("qk", shape, strict=True))
+    queries, keys = ([f"{letter}{index}" for index in range(size)] for letter, size in zip("qk", shape, strict=True))
     return HeadView(weights, scaled, blocked, queries, keys)

@@ -94,12 +94,12 @@ def test_the_sums_are_those_of_every_weight(tiny: Model, masks: MaskSpec) -> Non
     for distance, cells_there in back.items():
         assert np.allclose(found.back(distance), np.mean(cells_there, 0), atol=1e-6), distance
     all_of_it = sum(received.values())
-    for place in np.ndindex(2, 3):
-        shares = {one.token: one.share for one in found.key_tokens(*place)}
+    for head in np.ndindex(2, 3):
+        shares = {one.token: one.share for one in found.key_tokens(*head)}
         for token, total in received.items():
             if tiny.label(token) in shares:
-                assert shares[tiny.label(token)] == pytest.approx((total / all_of_it)[place], abs=1e-5)
-        assert sum(found.spread[place]) == pytest.approx(1)
+                assert shares[tiny.label(token)] == pytest.approx((total / all_of_it)[head], abs=1e-5)
+        assert sum(found.spread[head]) == pytest.approx(1)
 
 
 def test_an_even_head_is_one_over_the_open_cells(tiny: Model) -> None:
@@ -128,9 +128,9 @@ def test_two_tallies_add_up_to_that_of_all_texts(tiny: Model) -> None:
     units = list(in_units(iter(texts)))
     assert len(units) == 2
     forward, backward = tally_of(tiny, units), tally_of(tiny, units[::-1])
-    kept = Tally.from_bytes(tally_of(tiny, units[:1]).to_bytes())
-    kept.add(measure_unit(tiny, units[1], tiny.standard, LENGTH, kept.sample.bar))
-    for other in (backward, kept):
+    restored = Tally.from_bytes(tally_of(tiny, units[:1]).to_bytes())
+    restored.add(measure_unit(tiny, units[1], tiny.standard, LENGTH, restored.sample.bar))
+    for other in (backward, restored):
         assert_same(forward, other)
     assert len(forward.sample) == SAMPLED
 
@@ -178,9 +178,9 @@ def test_the_deciles_are_tenths_of_the_sample_the_strongest_first(tiny: Model) -
     assert deciles[-1].low == np.nanmin(values)
     for stronger, weaker in pairwise(deciles):
         assert stronger.low >= weaker.high
-    for one in deciles:
-        assert len(one.examples) == 2
-        assert all(one.low <= example.value <= one.high for example in one.examples)
+    for decile in deciles:
+        assert len(decile.examples) == 2
+        assert all(decile.low <= example.value <= decile.high for example in decile.examples)
 
 
 def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
@@ -189,14 +189,14 @@ def test_an_example_is_what_the_head_does_there(tiny: Model) -> None:
     texts = [text for unit in units_of_sample() for text in unit.texts]
     for layer, head in ((0, 1), (1, 2)):
         (strongest, *_) = found.deciles("previous", layer, head)
-        for one in strongest.examples:
-            batch = tiny.encode([one.text])
-            assert batch.pieces[0][: len(one.pieces)] == one.pieces
-            weights = tiny.run(batch).weights(layer, head)[one.query]
-            assert float(weights[one.query - 1]) == pytest.approx(one.value, abs=1e-5)
-            top = weights.topk(min(TOP_KEYS, one.query + 1))
-            assert [weight for _, weight in one.keys] == pytest.approx(top.values.tolist(), abs=1e-5)
-            assert one.text in texts[one.number]
+        for example in strongest.examples:
+            batch = tiny.encode([example.text])
+            assert batch.pieces[0][: len(example.pieces)] == example.pieces
+            weights = tiny.run(batch).weights(layer, head)[example.query]
+            assert float(weights[example.query - 1]) == pytest.approx(example.value, abs=1e-5)
+            top = weights.topk(min(TOP_KEYS, example.query + 1))
+            assert [weight for _, weight in example.keys] == pytest.approx(top.values.tolist(), abs=1e-5)
+            assert example.text in texts[example.number]
 
 
 def test_a_measure_that_counts_nowhere_is_nan_and_names_nothing(tiny: Model) -> None:
@@ -243,10 +243,10 @@ def test_masks_of_some_heads_are_refused(tiny: Model) -> None:
 def test_on_random_tokens_the_story_model_s_induction_heads_are_those_of_its_card(story: Model) -> None:
     """The model card, measured by head_scores, states seven heads of at least 0.5, the best in layer 5, head 2."""
     found = atlas_over(story, units_of_random(story), length=row_length(story))
-    named = {place for place in np.ndindex(6, 6) if "induction" in found.named(*place)}
+    named = {head for head in np.ndindex(6, 6) if "induction" in found.named(*head)}
     assert isinstance(story, DecoderModel)
     scores, _ = head_scores(story.network)
-    assert named == {place for place in np.ndindex(6, 6) if scores[place] >= 0.5}
+    assert named == {head for head in np.ndindex(6, 6) if scores[head] >= 0.5}
     assert len(named) == 7
     assert np.unravel_index(found.measure("induction").argmax(), (6, 6)) == (5, 2)
     card = (CHECKPOINTS / "story" / "README.md").read_text(encoding="utf-8")
@@ -257,7 +257,7 @@ def test_on_random_tokens_the_story_model_s_induction_heads_are_those_of_its_car
 def test_on_texts_its_previous_token_head_is_that_of_its_card(story: Model) -> None:
     found = atlas_over(story, units_of_sample(), length=row_length(story))
     assert found.named(0, 3) == ("previous",)
-    assert [place for place in np.ndindex(6, 6) if "previous" in found.named(*place)] == [(0, 3)]
+    assert [head for head in np.ndindex(6, 6) if "previous" in found.named(*head)] == [(0, 3)]
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_no_untrained_model_has_a_head_with_a_name(story: Model, monkeypatch: py
         for units in (random_units, text_units):
             found = atlas_over(model, units, length=48)
             assert (found.counts[NAMES.index("induction")] >= MIN_QUERIES).all() or units is text_units
-            assert not [place for place in np.ndindex(2, 3) if found.named(*place)], seed
+            assert not [head for head in np.ndindex(2, 3) if found.named(*head)], seed
             highest = max(highest, float(np.nanmax(found.measure("induction"))))
     assert 0.02 < highest < NAMED
 

@@ -139,7 +139,7 @@ def test_its_speed_leaves_out_what_earlier_runs_read(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["FOLDER"], "expected files, or --random instead of them"),
         (["FOLDER", "TEXTS", "--random"], "expected files, or --random"),
@@ -150,12 +150,12 @@ def test_its_speed_leaves_out_what_earlier_runs_read(
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(
-    arguments: list[str], words: str, tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    arguments: list[str], message: str, tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     names = {"FOLDER": str(tiny_folder), "TEXTS": str(texts)}
     given = [names.get(one, one) for one in arguments]
     assert atlas.main([*given, "-o", str(tmp_path / "atlas.parquet")]) == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("out", ["atlas.csv", "nowhere/atlas.parquet"])

@@ -28,7 +28,7 @@ def facts(*rows: tuple[int, ...], comma: int = COMMA) -> BatchFacts:
     """Return the facts of a batch of rows padded on the right."""
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
-    keep = torch.tensor([[place < len(row) for place in range(longest)] for row in rows])
+    keep = torch.tensor([[position < len(row) for position in range(longest)] for row in rows])
     return BatchFacts(TokenBatch(ids, keep, ((),) * len(rows)), ids == comma)
 
 
@@ -37,7 +37,7 @@ def measured(about: BatchFacts, weights: Tensor, allowed: Tensor) -> dict[str, l
     whole = slice(0, weights.shape[-2])
     values = about.values(weights, whole, ahead=allowed is OPEN)[:, 0, 0]
     counts = about.counts(allowed, whole)[:, 0]
-    return {name: values[place][counts[place]].tolist() for place, name in enumerate(NAMES)}
+    return {name: values[index][counts[index]].tolist() for index, name in enumerate(NAMES)}
 
 
 def test_every_measure_under_a_causal_mask() -> None:

@@ -101,7 +101,7 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "data", "message"),
     [
         ("a.txt", b"x" * (MAX_UPLOAD + 1), r"a\.txt: expected a file of at most 2 MB, got 2\.0 MB"),
         ("a.pdf", b"x", r"a\.pdf: expected a file whose name ends in \.txt or \.csv"),
@@ -112,8 +112,8 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
         ("a.csv", b"id,body\n17,a", r"a\.csv: expected a column named text in the first line, got id, body"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_a_sentence(name: str, data: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_a_file_that_cannot_be_read_is_a_sentence(name: str, data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         units_of_upload(name, data)
 
 

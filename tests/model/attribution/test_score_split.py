@@ -44,8 +44,8 @@ def streams(model: Model, trace: Trace) -> list[Tensor]:
     return found
 
 
-def stream(model: Model, trace: Trace, row: int, places: list[int], layer: int) -> Stream:
-    return model.frozen(trace, row).stream(places, layer if layer < trace.num_layers else None)
+def stream(model: Model, trace: Trace, row: int, positions: list[int], layer: int) -> Stream:
+    return model.frozen(trace, row).stream(positions, layer if layer < trace.num_layers else None)
 
 
 @pytest.fixture(params=SPECS, ids=SPEC_NAMES)
@@ -56,10 +56,10 @@ def trace(request: pytest.FixtureRequest, tiny: Model) -> Trace:
 class TestStream:
     @pytest.mark.parametrize("layers", [0, 1, 2])
     def test_its_sources_sum_to_what_the_network_has_there(self, tiny: Model, trace: Trace, layers: int) -> None:
-        places = [7, 4, 9]
+        positions = [7, 4, 9]
         for row in range(2):
-            found = stream(tiny, trace, row, places, layers)
-            expected = streams(tiny, trace)[layers][row, places].double()
+            found = stream(tiny, trace, row, positions, layers)
+            expected = streams(tiny, trace)[layers][row, positions].double()
             torch.testing.assert_close(found.total, expected, atol=1e-5, rtol=1e-5)
 
     def test_it_names_every_head_and_mlp_before_the_layer_and_none_after(self, tiny: Model, trace: Trace) -> None:
@@ -132,7 +132,7 @@ class TestDirectEffect:
         run, whole = tiny.frozen(trace, 0), stream(tiny, trace, 0, [9], tiny.num_layers)
         for layer, head in ((0, 1), (1, 2)):
             found = effect_on_logits(run, trace, 0, trace.spec, layer, head, 9)
-            others = [place for place, name in enumerate(whole.names) if name != f"L{layer} H{head}"]
+            others = [index for index, name in enumerate(whole.names) if name != f"L{layer} H{head}"]
             rest = run.logits(9, whole.parts[others].sum(0))[0]
             logits = found + rest + norm.bias.double() @ unembed.T
             torch.testing.assert_close(logits.float(), trace.logits[0, 9], atol=1e-4, rtol=0)
@@ -167,12 +167,12 @@ class TestScoreSplit:
         found = score_split(tiny, trace, 0, 1, 2, 5, 1)
         assert found.terms is not None
         wrote = stream(tiny, trace, 0, [5], 1)
-        place, norm = found.sources.index("L0 MLP"), blocks[1].attention_norm
-        total, part = wrote.total[0], wrote.parts[place, 0]
+        index, norm = found.sources.index("L0 MLP"), blocks[1].attention_norm
+        total, part = wrote.total[0], wrote.parts[index, 0]
         part = (part - part.mean()) / (total.var(unbiased=False) + norm.eps).sqrt() * norm.weight.double()
         width = len(found.q)
         lost = part @ blocks[1].attention.query.weight.double()[2 * width : 3 * width].T
-        assert found.terms[place].sum() == pytest.approx(float(lost.numpy() @ found.k) * found.scale, abs=1e-5)
+        assert found.terms[index].sum() == pytest.approx(float(lost.numpy() @ found.k) * found.scale, abs=1e-5)
 
     def test_a_network_of_which_it_is_not_known_is_split_by_dimension_alone_and_says_why(self, tiny: Model) -> None:
         class Unknown(DecoderModel):

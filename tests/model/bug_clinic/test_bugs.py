@@ -110,7 +110,7 @@ def test_keys_differ_and_variants_stand_together() -> None:
 
 
 class TestAgainstTheWrongLineItself:
-    """Each bug's function of q, k and v gives what its wrong line, in the usual place in a module, gives of x."""
+    """Each bug's function of q, k and v gives what its wrong line, where a module usually has it, gives of x."""
 
     @pytest.fixture
     def module(self) -> MultiHeadAttention:
@@ -136,7 +136,7 @@ class TestAgainstTheWrongLineItself:
             assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
-        filled = [bugs.token_in_view_split(head, place, H, T) for head in range(H) for place in range(T)]
+        filled = [bugs.token_in_view_split(head, position, H, T) for head in range(H) for position in range(T)]
         assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:
@@ -235,7 +235,7 @@ class TestMasksOfOtherRows:
 
 class TestCrashes:
     @pytest.mark.parametrize(
-        ("key", "words"),
+        ("key", "message"),
         [
             ("float-width", "got float"),
             ("narrow-output", "(14x15 and 5x15)"),  # two rows of 7 tokens, 3 heads of width 5
@@ -243,13 +243,13 @@ class TestCrashes:
             ("half-fill", "without overflow"),
         ],
     )
-    def test_are_told_in_pytorchs_own_words(self, key: str, words: str) -> None:
+    def test_are_told_in_pytorchs_own_words(self, key: str, message: str) -> None:
         bug = BY_KEY[key]
         case = some_case().to(bug.dtype)
-        with pytest.raises(Crash, match=re.escape(words)):
+        with pytest.raises(Crash, match=re.escape(message)):
             case.run(bug.function)
         found = {name: judge(law, AttentionTrial(bug.function, case)) for name, law in LAWS.items()}
-        assert words in found["runs"].error
+        assert message in found["runs"].error
         assert [name for name, verdict in found.items() if verdict.broken] == ["runs"]
         assert [name for name, verdict in found.items() if not math.isnan(verdict.amount)] == ["runs"]
 

@@ -30,9 +30,9 @@ class TestComparison:
 
     def test_the_right_side_is_what_the_trace_holds(self, story: Model, trace: Trace, bug: Bug) -> None:
         found = compare(story, trace, 0, bug.key, 3)
-        most = 1e-6 if bug.dtype == torch.float32 else 5e-3
+        tolerance = 1e-6 if bug.dtype == torch.float32 else 5e-3
         for head in range(trace.num_heads):
-            assert_near(found.right.weights[head], trace.weights(3, head, 0), most, f"head {head}")
+            assert_near(found.right.weights[head], trace.weights(3, head, 0), tolerance, f"head {head}")
 
 
 def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Model, trace: Trace) -> None:
@@ -66,9 +66,9 @@ def test_in_later_layers_padding_alone_is_masked_whatever_window_a_model_has(tmp
 def test_padding_that_is_open_is_open_as_far_as_the_window_reaches(key: str, tmp_path: Path) -> None:
     model = catalog.load(str(save("mistral", tmp_path / "mistral")))
     trace = read(model, "the cat sat on a mat and then it saw the cat")
-    keep, place = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
+    keep, position = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
     assert not keep[:4].any(), "more padding than the window of 3 reaches over"
-    back = place[:, None] - place
+    back = position[:, None] - position
     order = (back >= 0) & (back < 3)
     opened = order & keep[:, None] if key == "wrong-axis" else order | keep
     for head in range(trace.num_heads):
@@ -87,11 +87,11 @@ def test_sinks_of_each_query_are_those_of_the_row(story: Model, trace: Trace) ->
 
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:
     """The newest trial is cached with its run, and replaced for another bug, layer or row."""
-    asked = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
-    for key, layer, row in asked * 2:
-        kept, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
-        assert torch.equal(kept.wrong.weights, anew.wrong.weights), (key, layer, row)
-        assert torch.equal(kept.right.weights, anew.right.weights), (key, layer, row)
+    requests = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
+    for key, layer, row in requests * 2:
+        cached, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
+        assert torch.equal(cached.wrong.weights, anew.wrong.weights), (key, layer, row)
+        assert torch.equal(cached.right.weights, anew.right.weights), (key, layer, row)
 
 
 class TestTheRightVersion:

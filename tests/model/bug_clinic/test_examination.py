@@ -118,7 +118,7 @@ def test_targets_that_are_not_shifted_by_hand(story: Model, trace: Trace) -> Non
     """The expected loss is that of the token at each position under the logits at the same position."""
     here = trace.batch.real(0)
     logs = trace.logits[0, here].double().log_softmax(-1)
-    expected = torch.stack([-logs[place, token] for place, token in enumerate(trace.batch.ids[0, here])])
+    expected = torch.stack([-logs[position, token] for position, token in enumerate(trace.batch.ids[0, here])])
     assert len(expected) == 20
     mean = examine(story, trace, 0, "targets", 4).loss[0]
     assert mean == pytest.approx(float(expected.mean()), abs=5e-5)  # as 1e-3 in one of the 20 tokens
@@ -144,14 +144,14 @@ class TestPuzzles:
     def test_show_the_bug_and_tell_it_from_every_candidate(self, story: Model, trace: Trace) -> None:
         seen = Counter[str]()
         for number in range(150):
-            asked = puzzle(story, trace, 0, number)
-            assert asked.bug in asked.candidates
-            assert len({BY_KEY[key].title for key in asked.candidates}) == CANDIDATES
-            stages = {key: one.weights[asked.head] for key, one in stages_of(story, trace, 0, asked).items()}
-            assert_near(stages[""], trace.weights(asked.layer, asked.head, 0), 1e-6, "right")
-            for key in {"", *asked.candidates} - {asked.bug}:
-                assert (stages[key] - stages[asked.bug]).abs().max() >= VISIBLE
-            seen[asked.bug] += 1
+            question = puzzle(story, trace, 0, number)
+            assert question.bug in question.candidates
+            assert len({BY_KEY[key].title for key in question.candidates}) == CANDIDATES
+            stages = {key: one.weights[question.head] for key, one in stages_of(story, trace, 0, question).items()}
+            assert_near(stages[""], trace.weights(question.layer, question.head, 0), 1e-6, "right")
+            for key in {"", *question.candidates} - {question.bug}:
+                assert (stages[key] - stages[question.bug]).abs().max() >= VISIBLE
+            seen[question.bug] += 1
         assert set(seen) == set(BY_KEY) - INVISIBLE_BUGS
 
     def test_follow_from_their_number(self, story: Model, trace: Trace) -> None:

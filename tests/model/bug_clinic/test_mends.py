@@ -44,7 +44,7 @@ STEPS = {
     "merge": "context = context.transpose(1, 2).reshape(batch, -1, heads * d)",
     "output": "out = self.output(context.float())",
 }
-PLACES = {  # the steps that a bug's lines replace; a second line without a step of its own is run after the first
+REPLACED = {  # the steps that a bug's lines replace; a second line without a step of its own is run after the first
     "view": ("split", "merge"),
     "unprojected": ("project",),
     "float-width": ("width",),
@@ -81,12 +81,12 @@ def x() -> Tensor:
 
 def run(bug: Bug, lines: str, trained: MultiHeadAttention, x: Tensor) -> dict[str, Any]:
     """Return all variables of an attention run with these lines in place of its own."""
-    steps, places = dict(STEPS), PLACES[bug.key]
+    steps, replaced = dict(STEPS), REPLACED[bug.key]
     parts = lines.splitlines()
-    if len(parts) > len(places):
+    if len(parts) > len(replaced):
         parts = ["\n".join(parts)]
-    steps |= dict(zip(places, parts, strict=True))
-    if bug.key in WITHOUT_A_NET and "empty" not in places:
+    steps |= dict(zip(replaced, parts, strict=True))
+    if bug.key in WITHOUT_A_NET and "empty" not in replaced:
         steps["empty"] = ""
     if bug.key == "repeat":
         steps["blocked"] = "attn_mask = ~allowed[:, 0]  # [B,T,T]"
@@ -116,13 +116,13 @@ def by_the_bug(bug: Bug, trained: MultiHeadAttention, x: Tensor) -> Tensor:
         return trained.merge(case.to(bug.dtype).run(bug.function).output.float())
 
 
-@pytest.mark.parametrize("key", PLACES)
+@pytest.mark.parametrize("key", REPLACED)
 class TestLines:
     def test_the_mend_gives_the_cores_output(self, key: str, trained: MultiHeadAttention, x: Tensor) -> None:
         bug = BY_KEY[key]
-        most = 1e-5 if bug.dtype == torch.float32 else 5e-3
+        tolerance = 1e-5 if bug.dtype == torch.float32 else 5e-3
         assert (~ALLOWED.any(-1)).any(), "no row with nothing to look at"
-        assert_near(run(bug, bug.right, trained, x)["out"], by_the_core(trained, x), most, key)
+        assert_near(run(bug, bug.right, trained, x)["out"], by_the_core(trained, x), tolerance, key)
 
     def test_the_wrong_line_gives_what_the_bug_gives(self, key: str, trained: MultiHeadAttention, x: Tensor) -> None:
         bug = BY_KEY[key]
@@ -136,15 +136,15 @@ class TestLines:
         if key == "query-axis":  # a fully blocked column is NaN here, unlike in the bug's own function
             assert found.isnan().all(-1).any()
             return
-        most = 1e-5 if bug.dtype == torch.float32 else 5e-3
-        assert_near(found, expected, most, key)
+        tolerance = 1e-5 if bug.dtype == torch.float32 else 5e-3
+        assert_near(found, expected, tolerance, key)
         if key != "in-place":
             assert not torch.allclose(found, by_the_core(trained, x), atol=0.01, equal_nan=True)
 
 
 def test_every_bug_is_run() -> None:
     elsewhere = {"one-module", "first-layer", "targets"}
-    assert set(PLACES) | elsewhere == {bug.key for bug in BUGS}
+    assert set(REPLACED) | elsewhere == {bug.key for bug in BUGS}
 
 
 def test_masked_in_place_loses_the_scores_and_the_mend_keeps_them(trained: MultiHeadAttention, x: Tensor) -> None:

@@ -13,8 +13,8 @@ from model.transformer import Transformer, TransformerConfig
 
 WORDS = ["<pad>", "<start>", "p", "q", "r", "t", "u", "w", "x", "y", "z"]
 VOCABULARY, CONTEXT, HEADS = len(WORDS), 23, 2
-TOKEN, BEFORE, OUT, PLACE = 0, VOCABULARY, 2 * VOCABULARY, 3 * VOCABULARY  # where each part of the stream begins
-WIDTH = PLACE + CONTEXT
+TOKEN, BEFORE, OUT, POSITION = 0, VOCABULARY, 2 * VOCABULARY, 3 * VOCABULARY  # where each part of the stream begins
+WIDTH = POSITION + CONTEXT
 PREVIOUS, INDUCTION = (0, 0), (1, 0)
 CLEAN, CORRUPT = "p q r t p", "r q p t p"  # the last p predicts q in CLEAN, t in CORRUPT
 SHARP, NOISE = 4.0, 0.02
@@ -30,9 +30,9 @@ def by_hand() -> DecoderModel:
     for name, weight in network.named_parameters():
         norm = name.endswith("norm.weight")
         weight.copy_(torch.ones_like(weight) if norm else torch.zeros_like(weight))
-    tokens, places = torch.arange(VOCABULARY), torch.arange(CONTEXT)
+    tokens, positions = torch.arange(VOCABULARY), torch.arange(CONTEXT)
     network.token_embedding.weight[tokens, TOKEN + tokens] = 1
-    network.position_embedding.weight[places, PLACE + places] = 1
+    network.position_embedding.weight[positions, POSITION + positions] = 1
     network.unembedding.weight[tokens, OUT + tokens] = 1
     first, second = (block.attention for block in network.blocks)
     for attention in (first, second):
@@ -41,8 +41,8 @@ def by_hand() -> DecoderModel:
             part.weight[: WIDTH // HEADS] = 0
         attention.output.weight.normal_(std=NOISE)
         attention.output.weight[:, : WIDTH // HEADS] = 0
-    first.query.weight[places[:-1], PLACE + places[1:]] = SHARP
-    first.key.weight[places, PLACE + places] = SHARP
+    first.query.weight[positions[:-1], POSITION + positions[1:]] = SHARP
+    first.key.weight[positions, POSITION + positions] = SHARP
     first.value.weight[tokens, TOKEN + tokens] = 1
     first.output.weight[BEFORE + tokens, tokens] = 0.2
     second.query.weight[tokens, TOKEN + tokens] = SHARP

@@ -58,10 +58,10 @@ def test_the_factors_are_the_whole_matrices(tiny: DecoderModel) -> None:
     network, layer, head = tiny.network, 1, 2
     block, width = network.blocks[layer], 7
     some = slice(head * width, (head + 1) * width)
-    tokens, place = network.token_embedding.weight[:277], network.position_embedding.weight.mean(0)
-    embedded = (network.blocks[0].feed_forward(tokens + place) - place).double()  # input of a head of layer 1
-    beside = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
-    deviation = (embedded.var(-1, unbiased=False) + beside + 1e-5).sqrt()[:, None]
+    tokens, position = network.token_embedding.weight[:277], network.position_embedding.weight.mean(0)
+    embedded = (network.blocks[0].feed_forward(tokens + position) - position).double()  # input of a head of layer 1
+    position_variance = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
+    deviation = (embedded.var(-1, unbiased=False) + position_variance + 1e-5).sqrt()[:, None]
     x = (embedded - embedded.mean(-1, keepdim=True)) / deviation * block.attention_norm.weight.double()
     attention = block.attention
     moved = x @ attention.value.weight[some].double().T @ attention.output.weight[:, some].double().T
@@ -123,9 +123,9 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
     own = weights.layer(0)
     q = (weights.read_by(own.q[3], 0) + own.q_bias[3]).mean(0) * own.scale
     k = weights.read_by(own.k[1], 0).mean(0)
-    places = weights.turned
-    assert places is not None
-    turned = [places(x.expand(9, -1)) for x in (q, k)]
+    rotate = weights.turned
+    assert rotate is not None
+    turned = [rotate(x.expand(9, -1)) for x in (q, k)]
     found = qk(model, 0, 3).profile
     assert len(found) == model.context == 47
     for far, near in ((8, 5), (7, 7), (6, 1)):
@@ -150,15 +150,15 @@ def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
     families.save("llama", tmp_path, hf.LlamaConfig(**families.WIDE, rope_parameters=rope))
     model = adapter.load(str(tmp_path), settings=Settings())
     trace = model.run(model.encode(["cat cat cat cat mat"]))
-    ids, place = trace.batch.ids[0].tolist(), trace.batch.real(0).stop - 1
-    found = qk(model, 0, 3, [ids[place]], distance=3).effects[0]
-    raw = trace.stages(0, 3).scaled[place]  # in the first layer, whose input is the embedding alone
-    both = [model.run(model.encode([text])).stages(0, 3).scaled[place, place - 3] for text in (
+    ids, position = trace.batch.ids[0].tolist(), trace.batch.real(0).stop - 1
+    found = qk(model, 0, 3, [ids[position]], distance=3).effects[0]
+    raw = trace.stages(0, 3).scaled[position]  # in the first layer, whose input is the embedding alone
+    both = [model.run(model.encode([text])).stages(0, 3).scaled[position, position - 3] for text in (
         "cat cat cat cat mat", "cat sat cat cat mat")]  # fmt: skip
-    other = model.encode(["cat sat cat cat mat"]).ids[0, place - 3]
-    assert ids[place - 3] != int(other)
-    assert found[ids[place - 3]] - found[other] == pytest.approx(float(both[0] - both[1]), abs=1e-5)
-    assert float(raw[place - 3]) == pytest.approx(float(both[0]), abs=1e-6)
+    other = model.encode(["cat sat cat cat mat"]).ids[0, position - 3]
+    assert ids[position - 3] != int(other)
+    assert found[ids[position - 3]] - found[other] == pytest.approx(float(both[0] - both[1]), abs=1e-5)
+    assert float(raw[position - 3]) == pytest.approx(float(both[0]), abs=1e-6)
     with pytest.raises(ValueError, match="expected a distance of 0"):
         qk(tiny, 0, 0, distance=1)
 

@@ -42,7 +42,7 @@ def head_effects(pair: PatchPair, metric: PatchMetric, layer: int) -> np.ndarray
 
 
 def position_effects(pair: PatchPair, metric: PatchMetric, layer: int, begin: int, end: int) -> np.ndarray:
-    return pair.effects(metric, [[Patch("position", layer, place)] for place in range(begin, end)])
+    return pair.effects(metric, [[Patch("position", layer, position)] for position in range(begin, end)])
 
 
 def metric_of(pair: PatchPair) -> PatchMetric:
@@ -103,7 +103,7 @@ def test_several_patches_are_one_run(known: DecoderModel, pair: PatchPair) -> No
     ):
         assert pair.patched(metric, [patch])[0] - b == pytest.approx(float(effect), abs=1e-5)
     real = pair.b.batch.real(1)
-    everywhere = [Patch("position", 0, place) for place in range(real.start, real.stop)]
+    everywhere = [Patch("position", 0, position) for position in range(real.start, real.stop)]
     whole = pair.patched(metric, [*everywhere, Patch("head", 1, 1)])
     assert whole[0] == pytest.approx(pair.measured(metric)[0], abs=1e-4)
     assert whole[1][0][0] == "q"
@@ -114,14 +114,14 @@ def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, he
     """Return B's logits with one head's input to the output projection replaced by A's, by torch hooks alone."""
     projection, width = model.network.blocks[layer].attention.output, model.network.config.width
     some = slice(head * width // model.num_heads, (head + 1) * width // model.num_heads)
-    kept = []
-    hook = projection.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    captured = []
+    hook = projection.register_forward_pre_hook(lambda _, given: captured.append(given[0]))
     model.run(a)
     hook.remove()
 
     def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = given[0].clone()
-        changed[..., some] = kept[0][..., some]
+        changed[..., some] = captured[0][..., some]
         return (changed,)
 
     hook = projection.register_forward_pre_hook(put)
@@ -160,7 +160,7 @@ def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> N
     metric = PatchMetric(query, 11, 7)
     wanted = pair.measured(metric)
     every = [Patch("layer", layer) for layer in range(model.num_layers)]
-    every += [Patch("position", 0, place) for place in range(query + 1)]
+    every += [Patch("position", 0, position) for position in range(query + 1)]
     assert pair.patched(metric, every)[0] == pytest.approx(wanted[0], abs=1e-4)
     heads = head_effects(pair, metric, 1)
     assert pair.patched(metric, [Patch("head", 1, 3)])[0] - wanted[1] == pytest.approx(heads[3], abs=1e-5)
@@ -250,20 +250,20 @@ def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) ->
     model = adapter.load(str(folder), settings=Settings())
     a, b = (model.encode([text]) for text in ("the cat sat on a mat", "the mat sat on a cat"))
     pair = PatchPair(model, model.run(a), 0, model.run(b), 0)
-    attends, place, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # layer 0 is a convolution
-    kept: list[torch.Tensor] = []
-    hook = attends.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    attends, position, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # layer 0 is a convolution
+    captured: list[torch.Tensor] = []
+    hook = attends.register_forward_pre_hook(lambda _, given: captured.append(given[0]))
     model.run(a)
     hook.remove()
 
     def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        given[0][:, place] = kept[0][:, place]
+        given[0][:, position] = captured[0][:, position]
         return given
 
     hook = attends.register_forward_pre_hook(put)
     expected = model.run(b).logits[0, last].log_softmax(-1)[11]
     hook.remove()
-    found = pair.patched(PatchMetric(last, 11), [Patch("position", 0, place)])[0]
+    found = pair.patched(PatchMetric(last, 11), [Patch("position", 0, position)])[0]
     assert found == pytest.approx(float(expected), abs=1e-5)
 
 

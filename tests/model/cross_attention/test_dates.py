@@ -71,10 +71,10 @@ class TestTheList:
     def test_it_is_what_its_kinds_say_by_the_rules_and_of_held_out_days(self) -> None:
         listed, held_out = listed_texts(), {day.isoformat() for day in held_out_days()}
         assert sum(one.definite for one in listed) == 200
-        for one in listed:
-            readings = [day.isoformat() for day in read(one.text)] or [NO_DATE]
-            assert readings == [one.answer, *([one.other] if one.other else [])], one.text
-            assert {one.answer, one.other} <= held_out | {NO_DATE, ""}, one.text
+        for date in listed:
+            readings = [day.isoformat() for day in read(date.text)] or [NO_DATE]
+            assert readings == [date.answer, *([date.other] if date.other else [])], date.text
+            assert {date.answer, date.other} <= held_out | {NO_DATE, ""}, date.text
 
     def test_at_least_95_percent_of_it_is_read(self, model: DatesModel) -> None:
         definite = [one for one in listed_texts() if one.definite]
@@ -207,7 +207,7 @@ class TestFiles:
         assert_near(again.run(batch).logits, model.run(batch).logits, 1e-5, "logits")
 
     @pytest.mark.parametrize(
-        ("file", "content", "words"),
+        ("file", "content", "error"),
         [
             ("config.json", b"{}", "model_type"),
             ("config.json", b"[", "sizes of an encoder-decoder"),
@@ -217,13 +217,13 @@ class TestFiles:
             ("tokenizer.json", b"{}", "expected a tokenizer"),
         ],
     )
-    def test_a_damaged_checkpoint_is_named(self, tmp_path: Path, file: str, content: bytes | None, words: str) -> None:
+    def test_a_damaged_checkpoint_is_named(self, tmp_path: Path, file: str, content: bytes | None, error: str) -> None:
         for path in FOLDER.iterdir():
             shutil.copy(path, tmp_path)
         (tmp_path / file).unlink()
         if content is not None:
             (tmp_path / file).write_bytes(content)
-        with pytest.raises(CheckpointError, match=words) as refused:
+        with pytest.raises(CheckpointError, match=error) as refused:
             dates.load(tmp_path)
         assert file in str(refused.value)
 

@@ -176,8 +176,8 @@ class TestRules:
         assert year_in_words(1905) == ("nineteen oh five",)
         assert year_in_words(2005) == ("two thousand and five", "two thousand five")
         assert year_in_words(2021) == ("twenty twenty-one", "two thousand and twenty-one")
-        said = [words for year in range(1900, 2100) for words in year_in_words(year)]
-        assert len(set(said)) == len(said)
+        phrases = [words for year in range(1900, 2100) for words in year_in_words(year)]
+        assert len(set(phrases)) == len(phrases)
 
 
 class TestGenerators:

@@ -73,10 +73,10 @@ def test_several_heads_off_by_hand(tiny: DecoderModel, batch: TokenBatch, way: s
                     output[0, head] = 0 if way == "zero" else output[0, head][keep].mean(0)
             x = block.feed_forward(x + block.attention.merge(output))
         expected = network.logits(network.norm(x))[0].log_softmax(-1)
-    place = row.real(0).stop - 1
-    found = outcome(tiny, batch, spec, 1, place, off)
-    assert found.target == int(expected[place].argmax())
-    assert found.log_probability == pytest.approx(float(expected[place].max()), abs=1e-5)
+    position = row.real(0).stop - 1
+    found = outcome(tiny, batch, spec, 1, position, off)
+    assert found.target == int(expected[position].argmax())
+    assert found.log_probability == pytest.approx(float(expected[position].max()), abs=1e-5)
     ids = row.ids[0]
     losses = [-float(expected[at - 1, ids[at]]) for at in range(row.real(0).start + 1, row.real(0).stop)]
     np.testing.assert_allclose(found.losses[row.real(0).start + 1 : row.real(0).stop], losses, atol=1e-5)

@@ -31,12 +31,12 @@ def test_each_reading_is_norm_and_unembedding(tiny: DecoderModel, batch: TokenBa
         for reading in range(3):
             shares = network.logits(network.norm(x))[0, 2:9].softmax(-1)
             np.testing.assert_allclose(found.probabilities[reading], shares.topk(5).values.numpy(), atol=1e-6)
-            for place in range(7):
-                follows = int(batch.ids[0, 2 + place + 1])
-                assert found.next_ids[place] == follows
-                share = float(shares[place, follows])
-                assert found.next_probabilities[reading, place] == pytest.approx(share, abs=1e-6)
-                assert found.next_ranks[reading, place] == 1 + int((shares[place] > share).sum())
+            for position in range(7):
+                follows = int(batch.ids[0, 2 + position + 1])
+                assert found.next_ids[position] == follows
+                share = float(shares[position, follows])
+                assert found.next_probabilities[reading, position] == pytest.approx(share, abs=1e-6)
+                assert found.next_ranks[reading, position] == 1 + int((shares[position] > share).sum())
             if reading < 2:
                 x = network.blocks[reading](x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril())[0]
     assert found.labels[int(found.ids[0, 0, 0])] == tiny.label(int(found.ids[0, 0, 0]))

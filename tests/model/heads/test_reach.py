@@ -21,10 +21,10 @@ def searched(allowed: list[Tensor]) -> Tensor:
     first = torch.zeros(size, size, dtype=torch.int16)
     for layers in range(len(allowed), 0, -1):
         for query in range(size):
-            places = {query}
+            reached = {query}
             for mask in reversed(allowed[:layers]):
-                places |= {key for place in places for key in range(size) if mask[place, key]}
-            first[query, sorted(places)] = layers
+                reached |= {key for position in reached for key in range(size) if mask[position, key]}
+            first[query, sorted(reached)] = layers
     return first
 
 

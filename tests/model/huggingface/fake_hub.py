@@ -102,8 +102,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def answer(self, send: Callable[[bytes, int], None]) -> None:
             hub.requests.append(f"{self.command} {self.path}")
             hub.tokens += self.headers.get_all("Authorization", [])
-            asked = re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path)
-            repo, name = asked.groups() if asked else ("", "")
+            match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", self.path)
+            repo, name = match.groups() if match else ("", "")
             if hub.status is not None:
                 self.refuse(hub.status, "")
             elif repo not in hub.repos:

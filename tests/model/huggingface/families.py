@@ -126,7 +126,7 @@ def random_network(name: str, config: PreTrainedConfig | None = None) -> PreTrai
 
 def word_tokenizer(template: str = "$A") -> Tokenizer:
     """Return a tokenizer with one token per word, the ids of SPECIAL first, and this post-processing template."""
-    entries = {token: place for place, token in enumerate([*SPECIAL, *WORDS])}
+    entries = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(entries, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(SPECIAL)

@@ -109,7 +109,7 @@ def _writer(path: Path) -> GGUFWriter:
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
     writer.add_token_merges([" ".join(pair) for pair in TOKENIZER["merges"]])
-    writer.add_token_types([3 if place in (PAD, START) else 1 for place in range(len(TOKENS))])
+    writer.add_token_types([3 if index in (PAD, START) else 1 for index in range(len(TOKENS))])
     writer.add_bos_token_id(START)
     writer.add_eos_token_id(START)
     writer.add_pad_token_id(PAD)

@@ -277,7 +277,7 @@ FAMILIES: dict[str, Callable[[], Made]] = {
 
 
 def tokenizer() -> Any:
-    made = Tokenizer(models.WordLevel({token: place for place, token in enumerate(TOKENS)}, unk_token="<unk>"))
+    made = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     found = hf.PreTrainedTokenizerFast(tokenizer_object=made, **names, extra_special_tokens=dict(SPECIALS))

@@ -19,16 +19,16 @@ class ListingHub(FakeHub):
 
         class Handler(files):
             def do_GET(self) -> None:
-                asked = re.match(r"/api/models/([^?]+)", self.path)
-                if asked is None:
+                matched = re.match(r"/api/models/([^?]+)", self.path)
+                if matched is None:
                     super().do_GET()
                     return
                 hub.requests.append(f"{self.command} {self.path}")
-                repo = hub.repos.get(asked[1])
+                repo = hub.repos.get(matched[1])
                 if repo is None:
                     self.refuse(404, "RepoNotFound")
                     return
-                body = json.dumps(hub.listing(asked[1], repo)).encode()
+                body = json.dumps(hub.listing(matched[1], repo)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

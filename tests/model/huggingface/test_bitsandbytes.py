@@ -45,12 +45,12 @@ def quantized(folder: Path, stored: str) -> Path:
 def dequantized(parts: dict[str, Tensor], name: str, shape: torch.Size) -> Tensor:
     """Return a weight [out,in] of a file: 8-bit with a scale for each row (Dettmers et al. 2022, arXiv:2208.07339), or
     4-bit with a table of 16 numbers and a scale for each block (Dettmers et al. 2023, arXiv:2305.14314)."""
-    kept = parts[name]
-    if kept.dtype == torch.int8:
-        return kept.float() * parts[name.replace("weight", "SCB")][:, None] / 127
-    if kept.dtype != torch.uint8:
-        return kept
-    numbers = torch.stack([kept >> 4, kept & 15], -1).flatten()[: shape.numel()].long()
+    stored = parts[name]
+    if stored.dtype == torch.int8:
+        return stored.float() * parts[name.replace("weight", "SCB")][:, None] / 127
+    if stored.dtype != torch.uint8:
+        return stored
+    numbers = torch.stack([stored >> 4, stored & 15], -1).flatten()[: shape.numel()].long()
     scales = parts[f"{name}.absmax"].repeat_interleave(BLOCK)[: len(numbers)]
     return (parts[f"{name}.quant_map"][numbers] * scales).view(shape)
 
@@ -74,8 +74,8 @@ def test_what_is_shown_are_the_dequantized_weights(stored: str, folder: Path) ->
 def test_memory_is_that_of_the_dequantized_weights(stored: str, folder: Path) -> None:
     packed = quantized(folder, stored)
     numbers = sum(weight.numel() for weight in AutoModelForCausalLM.from_pretrained(folder).parameters())
-    beside = 7 * 3 * 150  # scales, a table and a description of each weight
-    assert numbers <= checkpoint_files.count_weights("m", packed) < numbers + beside
+    overhead = 7 * 3 * 150  # scales, a table and a description of each weight
+    assert numbers <= checkpoint_files.count_weights("m", packed) < numbers + overhead
     with pytest.raises(TooLarge, match="of memory for its weights"):
         catalog.load(str(packed), settings=Settings(max_weights_gb=(4 * numbers - 1) / 1e9))
 
@@ -85,11 +85,11 @@ def test_other_precisions(folder: Path) -> None:
     assert "stored in NF4 and computed in bfloat16 on" in hardware.describe_hardware(model.hardware, "NF4")
 
 
-@pytest.mark.parametrize("said", ["fp4", None, "NF4"])
-def test_the_type_is_the_files_own_whatever_the_configuration_says(said: str | None, folder: Path) -> None:
+@pytest.mark.parametrize("quant_type", ["fp4", None, "NF4"])
+def test_the_type_is_the_files_own_whatever_the_configuration_says(quant_type: str | None, folder: Path) -> None:
     packed = quantized(folder, "NF4")
     config = json.loads((packed / "config.json").read_text())
-    config["quantization_config"]["bnb_4bit_quant_type"] = said
+    config["quantization_config"]["bnb_4bit_quant_type"] = quant_type
     (packed / "config.json").write_text(json.dumps(config))
     assert checkpoint_files.stored_type("m", packed) == "NF4"
 

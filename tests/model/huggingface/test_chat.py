@@ -80,7 +80,7 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["tiny", "checkpoint", "bert", "in memory"])
 def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
     """GPT-2 layouts and checkpoints with a template in the folder above accept messages; encoders do not."""
-    asked, folder = [{"role": "user", "content": "the cat"}], tmp_path
+    turns, folder = [{"role": "user", "content": "the cat"}], tmp_path
     if kind == "tiny":
         save_tiny(folder)
     else:
@@ -96,18 +96,18 @@ def test_who_takes_messages(kind: str, tmp_path: Path) -> None:
         given = families.random_network("bert"), hf.AutoTokenizer.from_pretrained(folder)
     model = unmask.load(*given)
     if kind in ("tiny", "checkpoint"):
-        assert model.chat(asked).trace.batch.texts == ("<s> user the cat</s><s> it",)
+        assert model.chat(turns).trace.batch.texts == ("<s> user the cat</s><s> it",)
     else:
         with pytest.raises(ValueError, match="takes no messages: only a decoder with a chat template does"):
-            model.chat(asked)
+            model.chat(turns)
 
 
 def test_a_chat_is_streamed_as_its_template_wrote_it(folder: Path) -> None:
     """The stream exceeds the context, and starts again at the chat's beginning."""
     model = unmask.load(str(folder))
-    (label, asked), context = (model.model.label, [{"role": "user", "content": "the cat " * 30}]), model.model.context
+    (label, turns), context = (model.model.label, [{"role": "user", "content": "the cat " * 30}]), model.model.context
     with pytest.warns(UserWarning, match="reads at most"):
-        run = model.chat(asked)
+        run = model.chat(turns)
     whole = [*run.trace.batch.ids[0].tolist(), *model.model.encode_rendered(run.cut)[0].ids[0].tolist()]
     assert [label(one) for one in whole[-4:]] == ["cat", "</s>", "<s>", "it"]
     ids = run.streamed(2 * len(whole), window=6, sinks=1, step=4).ids
@@ -116,9 +116,9 @@ def test_a_chat_is_streamed_as_its_template_wrote_it(folder: Path) -> None:
 
 
 def test_a_chat_warns_as_a_run_does(folder: Path) -> None:
-    asked = [{"role": "user", "content": "the cat " * 400}]
+    turns = [{"role": "user", "content": "the cat " * 400}]
     with pytest.warns(UserWarning, match="reads at most .* tokens here: the last "):
-        run = unmask.load(str(folder)).chat(asked)
+        run = unmask.load(str(folder)).chat(turns)
     assert run.cut
     network = families.random_network("llama")
     model = unmask.load(network, hf.AutoTokenizer.from_pretrained(folder))
@@ -172,18 +172,18 @@ def test_a_relative_path_is_the_same_folder_in_the_process_that_reads_a_stranger
 def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspector = backends.inspector(Settings())
     assert inspector._seconds == backends.INSPECTION_SECONDS
-    asked, plain = Job(chat.render, (str(folder), Settings(), MESSAGES)), (folder / CHAT_TEMPLATE).read_text()
-    whole = inspector.ask(asked)
+    job, plain = Job(chat.render, (str(folder), Settings(), MESSAGES)), (folder / CHAT_TEMPLATE).read_text()
+    whole = inspector.ask(job)
     (folder / CHAT_TEMPLATE).write_text("{{ 'x' * 10**10 }}")
     with pytest.raises((LostTwice, ValueError, MemoryError)):
-        inspector.ask(asked)
+        inspector.ask(job)
     (folder / CHAT_TEMPLATE).write_text("{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4)
     monkeypatch.setattr(inspector, "_seconds", 1.0)  # its process has started by now
     with pytest.raises(TooSlow):
-        inspector.ask(asked)
+        inspector.ask(job)
     monkeypatch.undo()
     (folder / CHAT_TEMPLATE).write_text(plain)
-    assert inspector.ask(asked) == whole
+    assert inspector.ask(job) == whole
 
 
 def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_what_is_not_attention_is_named_and_never_drawn(name: str, tmp_path: Pat
     found = model.describe()
     assert found.layer_numbers == ({"self": numbers} if len(numbers) < len(found.layer_kinds) else {})
     with_attention = ("attention", "state space besides attention")  # such as Zamba's
-    assert [place for place, what in enumerate(found.layer_kinds) if what in with_attention] == list(numbers)
+    assert [layer for layer, what in enumerate(found.layer_kinds) if what in with_attention] == list(numbers)
     assert found.layer_kinds[0] == kind
     assert found.layers == {"self": len(numbers)}
     assert model.run(model.encode(TEXTS[:1])).num_layers == len(numbers)
@@ -229,9 +229,9 @@ def test_chunks_are_a_mask_with_a_name_of_its_own(tmp_path: Path) -> None:
     batch = model.encode(TEXTS, "left")
     trace = model.run(batch)
     assert ["chunk" in trace.blocked_by(layer, 1) for layer in range(3)] == [True, False, True]
-    places = batch.keep[1].cumsum(0) - 1
+    positions = batch.keep[1].cumsum(0) - 1
     real = batch.real(1)
-    chunks = (places // 4)[real]
+    chunks = (positions // 4)[real]
     assert torch.equal(trace.blocked_by(0, 1)["chunk"][real, real], chunks[:, None] != chunks[None, :])
     whole = model.run(batch, MaskSpec(chunk=False))
     assert "chunk" not in whole.blocked_by(0, 1)

@@ -64,8 +64,8 @@ def test_an_adapter_beside_its_base_is_merged(folder: Path, rslora: bool, scale:
     assert catalog.load(str(folder), settings=Settings()).describe().architecture == "LlamaForCausalLM"
     products = add_adapter(folder, {QUERY: (40, 24), DOWN: (24, 37)}, use_rslora=rslora)
     with_it = logits(folder)
-    said = catalog.load(str(folder), settings=Settings()).describe().architecture
-    assert said == "LlamaForCausalLM, its adapter merged"
+    name = catalog.load(str(folder), settings=Settings()).describe().architecture
+    assert name == "LlamaForCausalLM, its adapter merged"
     network = own_network.load("llama", folder, Settings())
     tensor = load_file(folder / "model.safetensors")[f"{DOWN}.weight"]
     assert largest_difference(network.get_submodule(DOWN).weight, tensor + scale * products[DOWN]) <= 1e-5
@@ -133,13 +133,13 @@ def test_an_adapter_of_a_gpt2_whose_weights_are_stored_the_other_way_round(tmp_p
 def test_peft_puts_no_adapter_in_a_second_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_adapter(folder, {QUERY: (40, 24)})
     expected = logits(folder)
-    for place in ("models.auto.auto_factory", "integrations.peft"):
-        monkeypatch.setattr(f"transformers.{place}.is_peft_available", lambda: True)
+    for module in ("models.auto.auto_factory", "integrations.peft"):
+        monkeypatch.setattr(f"transformers.{module}.is_peft_available", lambda: True)
     assert torch.equal(logits(folder), expected)
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "text"),
     [
         ({"use_dora": True}, "use_dora"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
@@ -151,9 +151,9 @@ def test_peft_puts_no_adapter_in_a_second_time(folder: Path, monkeypatch: pytest
         ({"r": 0}, "no rank and alpha"),
     ],
 )
-def test_an_adapter_of_another_kind_is_refused_by_what_it_is(folder: Path, config: dict[str, Any], said: str) -> None:
+def test_an_adapter_of_another_kind_is_refused_by_what_it_is(folder: Path, config: dict[str, Any], text: str) -> None:
     add_adapter(folder, {QUERY: (24, 24)}, **config)
-    with pytest.raises(CheckpointError, match=rf"cannot merge \({said}\)"):
+    with pytest.raises(CheckpointError, match=rf"cannot merge \({text}\)"):
         logits(folder)
 
 
@@ -165,16 +165,16 @@ def test_an_adapter_that_leaves_its_base_as_it_is_is_merged(folder: Path, initia
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "text"),
     [
         ("model.layers.7.self_attn.q_proj", r"model\.layers\.7.* its network does not have"),
         ("model.embed_tokens", r"model\.embed_tokens \(Embedding\)"),
         (DOWN, r"weights of \[24, 24\] for .*, which has \[24, 37\]"),
     ],
 )
-def test_an_adapter_that_does_not_fit_its_base_is_refused(folder: Path, target: str, said: str) -> None:
+def test_an_adapter_that_does_not_fit_its_base_is_refused(folder: Path, target: str, text: str) -> None:
     add_adapter(folder, {target: (24, 24)})
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=text):
         logits(folder)
 
 

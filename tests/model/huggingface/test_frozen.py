@@ -126,21 +126,21 @@ def test_a_model_that_counts_positions_itself_is_not_called_nonlinear(tmp_path: 
 def test_all_heads_with_the_bias_are_the_attention_layer_s_output(name: str, loaded: dict[str, Family]) -> None:
     model = loaded[name].ours
     trace, layer, query = run(model, MaskSpec(causal=False)), 1, 8
-    heard: list[Tensor] = []
-    ends = list(of_name(model._stacks.network, ENDS.get(name, "self_attn")))
+    outputs: list[Tensor] = []
+    ends = list(modules_named(model._stacks.network, ENDS.get(name, "self_attn")))
     hook = ends[layer].register_forward_hook(
-        lambda _, __, made: heard.append(made[0] if isinstance(made, tuple) else made)
+        lambda _, __, made: outputs.append(made[0] if isinstance(made, tuple) else made)
     )
     frozen = model.frozen(trace, 0)
     hook.remove()
     each = [additions(frozen, trace, 0, trace.spec, layer, head, query) for head in range(trace.num_heads)]
     _, bias = frozen._written(layer, query)  # the bias of the output projection
-    found, expected = torch.stack(each).sum((0, 1)) + bias, heard[0][0, query].double()
+    found, expected = torch.stack(each).sum((0, 1)) + bias, outputs[0][0, query].double()
     assert float(bias.abs().max()) > 0.01 or name not in ("gpt2", "gpt_neox", "opt", "phi")
     assert float((found - expected).abs().max()) <= CLOSE * max(float(expected.abs().max()), 1)
 
 
-def of_name(network: nn.Module, name: str) -> list[nn.Module]:
+def modules_named(network: nn.Module, name: str) -> list[nn.Module]:
     return [module for path, module in network.named_modules() if path.endswith(f".{name}")]
 
 
@@ -153,9 +153,9 @@ def test_what_all_sources_add_to_the_logits_makes_them(name: str, loaded: dict[s
     for query in (8, 3):
         sources = frozen.stream([query], None)
         each = frozen.logits(query, sources.parts[:, 0])
-        place = sources.names.index("L1 H2")
+        index = sources.names.index("L1 H2")
         effect = effect_on_logits(frozen, trace, 0, trace.spec, 1, 2, query)
-        torch.testing.assert_close(each[place], effect, atol=1e-4, rtol=0)
+        torch.testing.assert_close(each[index], effect, atol=1e-4, rtol=0)
         logits = trace.logits[0, query].double()
         if frozen.caps_logits:
             logits = 5 * torch.atanh(logits / 5)

@@ -33,7 +33,7 @@ def test_a_block_of_q4_k_is_what_ggml_says_it_is() -> None:
     """Reference: dequantize_row_q4_K of ggml-quants.c, number by number."""
     block = gguf_models.q4_k(1, 256, np.random.default_rng(3))
     data = block[0].tobytes()
-    d, least = struct.unpack("<2e", data[:4])
+    d, minimum_scale = struct.unpack("<2e", data[:4])
     packed, numbers = data[4:16], data[16:]
 
     def scale_and_min(j: int) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def test_a_block_of_q4_k_is_what_ggml_says_it_is() -> None:
     for j in range(8):
         scale, minimum = scale_and_min(j)
         quarter = numbers[32 * (j // 2) : 32 * (j // 2 + 1)]
-        expected += [d * scale * ((byte >> 4) if j % 2 else byte & 15) - least * minimum for byte in quarter]
+        expected += [d * scale * ((byte >> 4) if j % 2 else byte & 15) - minimum_scale * minimum for byte in quarter]
     assert np.allclose(dequantize(block, Kind.Q4_K)[0], expected, rtol=1e-5, atol=1e-7)
 
 
@@ -82,24 +82,24 @@ def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
 
-def made(fields: int = 0, tensors: int = 0, rest: bytes = b"") -> bytes:
+def gguf_file(fields: int = 0, tensors: int = 0, rest: bytes = b"") -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, tensors, fields) + rest
 
 
 @pytest.mark.parametrize(("data", "why"), [
     (b"PK\x03\x04", "does not begin with GGUF"),
-    (made(fields=2**63), "it lists"),
-    (made(tensors=2**40), "it lists"),
-    (made(fields=1, rest=struct.pack("<Q", 2**62)), "a name of"),
-    (made(fields=1, rest=text(b"a") + struct.pack("<IQ", 8, 2**62)), "its header is longer"),
-    (made(fields=1, rest=text(b"a") + struct.pack("<IIQ", 9, 0, 2**61)), "its header is longer"),
-    (made(fields=1, rest=text(b"a") + struct.pack("<IIQ", 9, 9, 1)), "an array of type 9"),
-    (made(fields=1, rest=text(b"a") + struct.pack("<I", 77)), "a value of type 77"),
-    (made(tensors=1, rest=text(b"t") + struct.pack("<I", 2**31)), "a tensor of 2147483648 axes"),
-    (made(tensors=1, rest=text(b"t") + struct.pack("<I2QIQ", 2, 2**40, 2**20, 0, 0)), "its tensors end at byte"),
-    (made(tensors=1, rest=text(b"t") + struct.pack("<IQIQ", 1, 4, 99, 0)), "99 is not a valid"),
-    (made(tensors=1, rest=text(b"t")), "requires a buffer"),
-    (made(), "its tensors end"),
+    (gguf_file(fields=2**63), "it lists"),
+    (gguf_file(tensors=2**40), "it lists"),
+    (gguf_file(fields=1, rest=struct.pack("<Q", 2**62)), "a name of"),
+    (gguf_file(fields=1, rest=text(b"a") + struct.pack("<IQ", 8, 2**62)), "its header is longer"),
+    (gguf_file(fields=1, rest=text(b"a") + struct.pack("<IIQ", 9, 0, 2**61)), "its header is longer"),
+    (gguf_file(fields=1, rest=text(b"a") + struct.pack("<IIQ", 9, 9, 1)), "an array of type 9"),
+    (gguf_file(fields=1, rest=text(b"a") + struct.pack("<I", 77)), "a value of type 77"),
+    (gguf_file(tensors=1, rest=text(b"t") + struct.pack("<I", 2**31)), "a tensor of 2147483648 axes"),
+    (gguf_file(tensors=1, rest=text(b"t") + struct.pack("<I2QIQ", 2, 2**40, 2**20, 0, 0)), "its tensors end at byte"),
+    (gguf_file(tensors=1, rest=text(b"t") + struct.pack("<IQIQ", 1, 4, 99, 0)), "99 is not a valid"),
+    (gguf_file(tensors=1, rest=text(b"t")), "requires a buffer"),
+    (gguf_file(), "its tensors end"),
 ])  # fmt: skip
 def test_a_strangers_header_ends_in_a_sentence(data: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(data)
@@ -117,7 +117,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_the_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x.gguf").write_bytes(made())
+    (tmp_path / "x.gguf").write_bytes(gguf_file())
     monkeypatch.setattr(formats, "GGUF", ("no_such_package",))
     with pytest.raises(CheckpointError, match=r"pip install -r requirements-gguf\.txt"):
         catalog.load(str(tmp_path), settings=Settings())

@@ -79,10 +79,10 @@ class TestDownload:
 
     def test_the_second_time_the_hub_is_not_asked(self, fake: FakeHub) -> None:
         hub.download("some/model", FILES)
-        asked = len(fake.requests)
-        assert asked > 0
+        count = len(fake.requests)
+        assert count > 0
         assert hub.download("some/model", FILES) == hub.cached("some/model", FILES)
-        assert len(fake.requests) == asked
+        assert len(fake.requests) == count
 
     def test_what_progress_raises_stops_it(self, fake: FakeHub) -> None:
         class StopError(Exception):
@@ -194,15 +194,15 @@ class TestWhatCannotBeHad:
         assert "hf auth login" in message
 
     @pytest.mark.parametrize(
-        ("files", "said"),
+        ("files", "text"),
         [
             (("no.json",), "some/model has no file no.json"),
             (("config.json", "no.json"), "some/model has no config.json, no.json"),
         ],
         ids=["the first", "a later one"],
     )
-    def test_a_file_that_is_not_there(self, fake: FakeHub, files: tuple[str, ...], said: str) -> None:
-        assert said in self.refused(files=files)
+    def test_a_file_that_is_not_there(self, fake: FakeHub, files: tuple[str, ...], text: str) -> None:
+        assert text in self.refused(files=files)
 
     @pytest.mark.parametrize("status", [403, 429, 500])
     def test_a_hub_in_trouble(self, fake: FakeHub, status: int) -> None:

@@ -97,9 +97,9 @@ def test_patches_need_not_be_as_many_across_as_down(tmp_path: Path) -> None:
 
 def test_what_a_classifier_does_not_do_is_said(tmp_path: Path) -> None:
     vit = unmask.load(str(save("vit", tmp_path)))
-    for asked in ({"text": "a cat", "image": picture()}, {"text": "a cat"}):
+    for arguments in ({"text": "a cat", "image": picture()}, {"text": "a cat"}):
         with pytest.raises(ValueError, match="reads an image and no text"):
-            vit.run(**asked)
+            vit.run(**arguments)
     with pytest.raises(ValueError, match="expected an image, as run"):
         vit.run()
     with pytest.raises(ValueError, match="1 × 10000"):

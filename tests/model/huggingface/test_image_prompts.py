@@ -128,16 +128,16 @@ def test_the_pixels_of_a_token_change_it_and_no_other(
         spot, other = (x - 1, y - 1, x + 1, y + 1), levels.copy()
         other[y - 1 : y + 1, x - 1 : x + 1] = 255 - 255 * (levels[y - 1 : y + 1, x - 1 : x + 1] > 127)
         after = embed(ours._prompts.prepare(TEXT, Image.fromarray(other))["pixel_values"])
-        change, least = (after - before).abs().amax(-1), 1e-4 * before.abs().max()
-        moved = set((change > least).nonzero()[:, 0].tolist())
+        change, threshold = (after - before).abs().amax(-1), 1e-4 * before.abs().max()
+        moved = set((change > threshold).nonzero()[:, 0].tolist())
         reach = max(size) / 32 * 3  # of a Lanczos filter over 3 of at least 32 resized pixels
-        near = {place for place, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
-        alike = {place for place, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
+        near = {index for index, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
+        alike = {index for index, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
         assert at in moved
         assert moved <= near, (name, size, at)
         if min(_sides(box)) > 9:  # patches of 8 pixels or more: the filter reaches from the middle to the edge
-            most = change[at] / 20 if name in TWICE else least
-            assert {place for place in alike if change[place] > most} == {at}, (name, size, at)
+            limit = change[at] / 20 if name in TWICE else threshold
+            assert {index for index in alike if change[index] > limit} == {at}, (name, size, at)
             strict += 1
     assert strict
 
@@ -187,16 +187,16 @@ def test_what_reads_no_image_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [({"size": {"shortest_edge": 10**6}}, "shortest_edge"), ({"crop_size": {"height": 10**9, "width": 8}}, "height"),
      ({"max_patches": 10**6}, "max_patches"), ({"image_seq_length": 10**9}, "image_seq_length")],
 )  # fmt: skip
-def test_a_processor_of_absurd_sizes_is_refused(change: dict, words: str, tmp_path: Path) -> None:
+def test_a_processor_of_absurd_sizes_is_refused(change: dict, message: str, tmp_path: Path) -> None:
     path = image_families.save("llava", tmp_path) / "processor_config.json"
-    said = json.loads(path.read_text())
-    said["image_processor"] |= change
-    path.write_text(json.dumps(said))
-    with pytest.raises(CheckpointError, match=words):
+    config = json.loads(path.read_text())
+    config["image_processor"] |= change
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=message):
         adapter.load(str(tmp_path), settings=Settings()).encode_image(TEXT, picture())
 
 

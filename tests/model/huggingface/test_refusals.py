@@ -186,12 +186,12 @@ def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: s
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "text"),
     [("gptq", "GPTQ"), ("awq", "AWQ"), ("fp8", "8-bit floats")],
 )
-def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
+def test_quantised_weights_are_named(folder: Path, method: str, text: str) -> None:
     edit(folder / "config.json", quantization_config={"quant_method": method})
-    with pytest.raises(CheckpointError, match=rf"stored quantized \({said}"):
+    with pytest.raises(CheckpointError, match=rf"stored quantized \({text}"):
         load(folder)
 
 
@@ -250,8 +250,8 @@ def test_logits_of_its_own_that_are_no_numbers_are_said_to_be(tmp_path: Path, pr
             weight *= 1e18
     network.save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
-    words = f"in {precision} its own logits, as transformers computes them, are not finite numbers{advice}"
-    with pytest.raises(NotSupported, match=words):
+    message = f"in {precision} its own logits, as transformers computes them, are not finite numbers{advice}"
+    with pytest.raises(NotSupported, match=message):
         catalog.load(str(tmp_path), settings=Settings(precision=precision))
     with torch.no_grad():
         for weight in network.parameters():
@@ -259,7 +259,7 @@ def test_logits_of_its_own_that_are_no_numbers_are_said_to_be(tmp_path: Path, pr
     network.save_pretrained(tmp_path)
     assert load(tmp_path).predicts
     edit(tmp_path / "config.json", rms_norm_eps=float("nan"))
-    with pytest.raises(NotSupported, match=words):
+    with pytest.raises(NotSupported, match=message):
         catalog.load(str(tmp_path), settings=Settings(precision=precision))
 
 

@@ -232,8 +232,8 @@ def fake(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def test_a_repository_is_downloaded_once(fake: ListingHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = catalog.load(REPO, settings=SETTINGS)
-    asked = {request.rpartition("/")[2] for request in fake.requests if "GET" in request and "resolve" in request}
-    assert asked == {path.name for path in folder.iterdir()}
+    files = {request.rpartition("/")[2] for request in fake.requests if "GET" in request and "resolve" in request}
+    assert files == {path.name for path in folder.iterdir()}
     no_network(monkeypatch)
     again = catalog.load(REPO, settings=SETTINGS)
     target = ["die Katze"]

@@ -160,18 +160,18 @@ class TestTargets:
         assert int(model.run(batch).logits[0, 0].argmax()) == families.PAD
         assert batch.ids.shape[1] > 1
 
-    @pytest.mark.parametrize("most", [3, 4, 5])
+    @pytest.mark.parametrize("limit", [3, 4, 5])
     def test_a_target_goes_on_unless_its_end_comes_next(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
     ) -> None:
         model = load("marian", tmp_path)
         ids = model.encode([TEXT]).ids[0].tolist()[1:]
         model._tokens = dataclasses.replace(model._tokens, ends=frozenset([ids[4]]))
         length = ids.index(ids[4])
-        monkeypatch.setattr(adapter, "MAX_WRITTEN", most)
+        monkeypatch.setattr(adapter, "MAX_WRITTEN", limit)
         batch = model.encode([TEXT])
-        assert batch.ids.shape[1] - 1 == min(most, length)
-        assert batch.would_continue == (length > most,)
+        assert batch.ids.shape[1] - 1 == min(limit, length)
+        assert batch.would_continue == (length > limit,)
         assert families.PAD not in batch.ids[0, 1:]
 
     def test_targets_that_do_not_fit(self, models: dict[str, HuggingFaceModel]) -> None:

@@ -25,9 +25,9 @@ def tiny() -> captioner.CaptionerModel:
 
 
 def test_a_caption_names_the_shapes_in_the_prompts_order() -> None:
-    said = {prompt: " ".join(text for text, _ in caption(SCENE, prompt)) for prompt in ("across", "down")}
-    assert said["across"] == "a small red square left of a large blue circle"
-    assert said["down"] == "a large blue circle above a small red square"
+    captions = {prompt: " ".join(text for text, _ in caption(SCENE, prompt)) for prompt in ("across", "down")}
+    assert captions["across"] == "a small red square left of a large blue circle"
+    assert captions["down"] == "a large blue circle above a small red square"
     assert [about for _, about in caption(SCENE, "down")] == [1, 1, 1, 1, None, 0, 0, 0, 0]
 
 
@@ -35,8 +35,8 @@ def test_a_shape_is_drawn_within_its_box_alone() -> None:
     (picture,), (empty,) = render([SCENE]), render([Scene((), "grey")])
     changed = np.argwhere((picture != empty).any(-1))
     wanted = np.zeros((48, 48), bool)
-    for one in SCENE.shapes:
-        left, top, right, bottom = map(int, one.box)
+    for shape in SCENE.shapes:
+        left, top, right, bottom = map(int, shape.box)
         wanted[top:bottom, left:right] = True
     assert wanted[tuple(changed.T)].all()
     assert (picture[26:34, 6:14] == (214, 40, 40)).all()
@@ -126,13 +126,13 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
     touched = np.zeros((len(words), GRID, GRID), bool)
     touched[1:4, 3:5, 0:2] = True  # the square, x from 6 to 14 and y from 26 to 34
     touched[7:10, 0:3, 3:6] = True  # the circle, x from 28 to 44 and y from 4 to 20
-    asked = [1, 2, 3, 7, 8, 9]
+    rows = [1, 2, 3, 7, 8, 9]
     inside = touched.reshape(len(words), PATCHES)
-    weights = found.weights[:, :, asked]
+    weights = found.weights[:, :, rows]
     located = locate(tiny, SCENE, "across", MASKS["block"])
-    wanted = ((weights * inside[asked]).sum(-1) / weights.sum(-1)).mean(-1)
+    wanted = ((weights * inside[rows]).sum(-1) / weights.sum(-1)).mean(-1)
     np.testing.assert_allclose(located.shares, wanted, rtol=1e-5)
-    assert located.even == pytest.approx(inside[asked].mean())
+    assert located.even == pytest.approx(inside[rows].mean())
     area = np.zeros((2, GRID, GRID))  # share of each patch inside the boxes
     area[0, 3:5, 0:2] = np.outer((6, 2), (2, 6)) / 64
     area[1, 0:3, 3:6] = np.outer((4, 8, 4), (4, 8, 4)) / 64

@@ -82,7 +82,7 @@ SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"", "PNG, JPEG or WebP"), (SVG, "PNG, JPEG or WebP"), (file_of(Image.new("P", (9, 9)), "GIF"), "PNG, JPEG"),
         (BROKEN[:-30], "damaged"), (BROKEN[:60] + b"\0" * 20 + BROKEN[80:], "damaged"), (ANIMATED, "animated"),
@@ -91,8 +91,8 @@ SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
         (png_header(60_000, 60_000), "25 megapixels"), (png_header(9, 14), "damaged"), (bytes(5 * 2**20 + 1), "5 MB"),
     ],
 )  # fmt: skip
-def test_what_is_refused_is_said_in_a_sentence(data: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
+def test_what_is_refused_is_said_in_a_sentence(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         read_picture(data)
     assert isinstance(caught.value.args[0], Message)
 

@@ -48,7 +48,7 @@ def load(name: str, folder: Path, **settings: str) -> Model:
 
 def ids_of(model: Model, count: int = 17) -> list[int]:
     """Return different tokens, none of them special."""
-    return [5 + 3 * place % 50 for place in range(count)]
+    return [5 + 3 * index % 50 for index in range(count)]
 
 
 @pytest.mark.parametrize(("chunks", "prefix"), [([5, 3, 2], 7), (4, 0), (1, 0), ([17], 0)])
@@ -134,19 +134,19 @@ def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
     assert (wrong.missed, wrong.extra) == (0, 0)
     assert wrong.difference >= WRONG * wrong.tolerance
     assert "but others in later layers" in calls_sentence(wrong, second=False)
-    for share, said in ((2e-4, "almost the logits of one call"), (0.3, "does not carry its state")):
+    for share, text in ((2e-4, "almost the logits of one call"), (0.3, "does not carry its state")):
         far = replace(wrong, later=False, twice=0, differences=np.array([share * wrong.size]))
-        assert said in calls_sentence(far, second=False)
+        assert text in calls_sentence(far, second=False)
     assert not compare_calls(qwen2, batch, qwen2.standard, ends).later
 
 
 @pytest.mark.parametrize(
-    ("chunks", "prefix", "words"),
+    ("chunks", "prefix", "message"),
     [([8, 8], 4, r"chunks of 20 tokens together, after a cached prefix of 4, or one size for all, got 8 \+ 8 = 16"),
      ([24, 0], 0, "at least 1 token, got 0"), (0, 0, "at least 1 token"), (4, 24, "a prefix from 0 to 23, got 24")],
 )  # fmt: skip
-def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ends_of(24, chunks, prefix)
 
 
@@ -216,10 +216,10 @@ def test_the_order_of_a_tree(order: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parents", "words"), [([0], "a parent from -1 to -1"), ([], "1 to 64 nodes"), ([-1] * 65, "1 to 64 nodes")]
+    ("parents", "message"), [([0], "a parent from -1 to -1"), ([], "1 to 64 nodes"), ([-1] * 65, "1 to 64 nodes")]
 )
-def test_what_is_no_tree(parents: list[int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_is_no_tree(parents: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         unmask.load("story").run(TEXT).tree(parents)
 
 
@@ -268,8 +268,8 @@ def test_rounding_in_16_bits_is_no_fault(family: str, precision: str, tmp_path: 
         pack(model, model.encode(["the cat sat . a big mat . and then it saw one"]), "."),
         family != "gpt2",
     )
-    apart = {name for name, difference in found.differences.items() if difference <= found.tolerance}
-    assert apart == ({"both", "mask"} if relative else {"both"})
+    equal = {name for name, difference in found.differences.items() if difference <= found.tolerance}
+    assert equal == ({"both", "mask"} if relative else {"both"})
     assert stream(model, ids_of(model), window=6, sinks=1, step=2).relative == relative
 
 

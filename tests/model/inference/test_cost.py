@@ -163,7 +163,7 @@ def test_blocks_drawn_over_are_not_counted_cell_by_cell(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"tokens": 32_769}, "expected a number of tokens from 1 to 32768, got 32769"),
         ({"tokens": 0}, "expected a number of tokens"),
@@ -172,6 +172,6 @@ def test_blocks_drawn_over_are_not_counted_cell_by_cell(monkeypatch: pytest.Monk
         ({"masks": {"nothing": 4}}, "expected one of block_causal"),
     ],
 )
-def test_what_it_refuses(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_it_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         unmask.cost(**{"masks": {}} | arguments)

@@ -141,10 +141,10 @@ def test_which_models_have_chunks(name: str, chunks: bool, tmp_path: Path) -> No
 def test_chunks_are_not_said_to_be_distances() -> None:
     story = catalog.load("story")
     found = replace(stream(story, ids_of(story, SAMPLE, 40), window=8, sinks=2), relative=True)
-    said = {chunked: stream_sentence(found, story.context, chunked=chunked) for chunked in (False, True)}
-    assert "only distances count" in said[False]
-    assert "only distances count" not in said[True]
-    assert "the chunks of its mask, are numbered by their places in the cache" in said[True]
+    sentences = {chunked: stream_sentence(found, story.context, chunked=chunked) for chunked in (False, True)}
+    assert "only distances count" in sentences[False]
+    assert "only distances count" not in sentences[True]
+    assert "the chunks of its mask, are numbered by their places in the cache" in sentences[True]
 
 
 def test_a_window_that_hides_the_sinks_is_said_to(tmp_path: Path) -> None:

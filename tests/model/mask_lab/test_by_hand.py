@@ -43,10 +43,10 @@ def test_another_table_is_refused(wrong: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(1.0, "1"), (0.5, "0.5"), (2.126, "2.13"), (-0.25, "−0.25"), (-0.001, "0"), (-1.5, "−1.5")]
+    ("value", "text"), [(1.0, "1"), (0.5, "0.5"), (2.126, "2.13"), (-0.25, "−0.25"), (-0.001, "0"), (-1.5, "−1.5")]
 )
-def test_numbers_are_written_as_by_hand(value: float, said: str) -> None:
-    assert rounded(value) == said
+def test_numbers_are_written_as_by_hand(value: float, text: str) -> None:
+    assert rounded(value) == text
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -69,8 +69,8 @@ def test_the_numbers_are_those_of_doing_it(name: str, dtype: str, seed: int) -> 
 
 def test_scores_too_large_for_float16_are_a_message_too() -> None:
     found = compare(scores_of(spread=1e5), mask_of())
-    for one in (*found.fills, *found.after):
-        assert bool(one.overflow) == (one.dtype == "float16"), one
+    for fill in (*found.fills, *found.after):
+        assert bool(fill.overflow) == (fill.dtype == "float16"), fill
     assert "a score of ±" in str(result(found, "−∞", "float16").overflow)
 
 
@@ -126,9 +126,9 @@ class TestAfterTheSoftmax:
     def test_without_renormalising_the_row_has_lost_what_was_blocked(self, seed: int) -> None:
         scores, allowed = scores_of(seed), mask_of(seed)
         one = result(compare(scores, allowed), "multiply")
-        kept = (scores.double().softmax(-1) * allowed).sum(-1)
-        assert one.damage.least_total == pytest.approx(float(kept.min()), abs=1e-6)
-        assert one.damage.most_total == pytest.approx(float(kept.max()), abs=1e-6)
+        allowed_weight = (scores.double().softmax(-1) * allowed).sum(-1)
+        assert one.damage.least_total == pytest.approx(float(allowed_weight.min()), abs=1e-6)
+        assert one.damage.most_total == pytest.approx(float(allowed_weight.max()), abs=1e-6)
         assert one.damage.blocked_largest == 0
         assert one.empty.kind == "zero"
 
@@ -155,9 +155,9 @@ class TestSink:
         found = compare(scores, allowed, sink=1.3)
         powers = scores.double().exp() * allowed
         expected = powers.sum(-1) / (powers.sum(-1) + math.exp(1.3))
-        for one in (found.ours, result(found, "−∞"), result(found, "finfo.min")):
-            assert one.damage.least_total == pytest.approx(float(expected.min()), abs=1e-6)
-            assert one.damage.difference < 1e-6
+        for fill in (found.ours, result(found, "−∞"), result(found, "finfo.min")):
+            assert fill.damage.least_total == pytest.approx(float(expected.min()), abs=1e-6)
+            assert fill.damage.difference < 1e-6
 
     def test_it_takes_all_of_a_fully_blocked_row(self) -> None:
         found = compare(scores_of(), mask_of(), sink=1.3)
@@ -175,10 +175,10 @@ class TestSink:
             found, allowed = compare_on_head(run, row, run.spec, 1, 2), run.allowed(1, row)
             powers = (run.stages(1, 2, row).scaled.double().exp() * allowed).sum(-1)
             totals = (powers / (powers + sinks[row, 2, :, 0].double().exp()))[allowed.any(-1)]
-            for one in (found.ours, result(found, "−∞")):
-                assert one.damage.least_total == pytest.approx(float(totals.min()), abs=1e-6)
-                assert one.damage.most_total == pytest.approx(float(totals.max()), abs=1e-6)
-                assert one.damage.difference < 1e-6
+            for fill in (found.ours, result(found, "−∞")):
+                assert fill.damage.least_total == pytest.approx(float(totals.min()), abs=1e-6)
+                assert fill.damage.most_total == pytest.approx(float(totals.max()), abs=1e-6)
+                assert fill.damage.difference < 1e-6
             assert found.empty_row == (None, 0)[row == 0]
             sink = float(sinks[row, 2, -1 if found.empty_row is None else 0])  # else the last row is copied and blocked
             lost = found.keys * math.exp(-10)
@@ -189,19 +189,19 @@ class TestEdges:
     def test_where_nothing_is_blocked_there_is_no_leak_to_speak_of(self) -> None:
         found = compare(scores_of(), torch.ones(QUERIES, KEYS, dtype=torch.bool))
         assert found.blocked == 0
-        for one in found.fills:
-            if one.damage:
-                assert math.isnan(one.damage.blocked_largest)
-                assert math.isnan(one.damage.blocked_total)
-                assert not math.isnan(one.damage.difference)
+        for fill in found.fills:
+            if fill.damage:
+                assert math.isnan(fill.damage.blocked_largest)
+                assert math.isnan(fill.damage.blocked_total)
+                assert not math.isnan(fill.damage.difference)
 
     def test_where_everything_is_blocked_there_is_no_ordinary_row(self) -> None:
         found = compare(scores_of(), torch.zeros(QUERIES, KEYS, dtype=torch.bool))
         assert (found.rows, found.empty_row) == (0, 0)
-        for one in (found.ours, *found.fills, *found.after):
-            if one.damage:
-                assert math.isnan(one.damage.difference)
-                assert one.damage.nans == 0
+        for fill in (found.ours, *found.fills, *found.after):
+            if fill.damage:
+                assert math.isnan(fill.damage.difference)
+                assert fill.damage.nans == 0
 
     def test_a_cell_that_the_network_closed_counts_as_blocked(self) -> None:
         closed = torch.zeros(QUERIES, KEYS, dtype=torch.bool)

@@ -195,8 +195,8 @@ class TestCode:
         )
         assert "Error" not in typed.stderr, typed.stderr[-2000:]
         allowed = traces["left"].allowed(LAYER, 1, spec, head=HEAD)
-        said = [line for line in typed.stdout.splitlines() if "torch.Size" in line]
-        assert [line.split()[-1] for line in said] == [str(int(allowed.sum()))] * len(mask_code.KINDS)
+        shapes = [line for line in typed.stdout.splitlines() if "torch.Size" in line]
+        assert [line.split()[-1] for line in shapes] == [str(int(allowed.sum()))] * len(mask_code.KINDS)
 
     @pytest.mark.parametrize("separator", SEPARATORS)
     @pytest.mark.parametrize("kind", mask_code.KINDS)
@@ -229,21 +229,21 @@ class TestCode:
         assert ["attn_mask=~allowed" in source for source in found] == [False, True, False]
 
     def test_stays_short_however_much_was_drawn(self) -> None:
-        place = MaskContext(torch.ones(1, 1021, dtype=torch.bool), 1021, 3)
+        context = MaskContext(torch.ones(1, 1021, dtype=torch.bool), 1021, 3)
         cells = tuple(Stroke("block", q, k, q, k) for q in range(100, 200) for k in range(100, 200))
-        assert len(mask_code.code(SDPA, place, MaskSpec(drawn=cells))) < 2_000
-        assert len(mask_code.code(FLEX, place, MaskSpec(documents="."))) < 2_000
+        assert len(mask_code.code(SDPA, context, MaskSpec(drawn=cells))) < 2_000
+        assert len(mask_code.code(FLEX, context, MaskSpec(documents="."))) < 2_000
 
     def test_no_line_is_long(self, cases: list[Case]) -> None:
-        for one in cases:
-            longest = max((line for line in one.source.splitlines() if not line.startswith("# document:")), key=len)
+        for case in cases:
+            longest = max((line for line in case.source.splitlines() if not line.startswith("# document:")), key=len)
             assert len(longest) <= mask_code.LINE, longest
 
     def test_refuses_what_it_cannot_write(self) -> None:
-        place = MaskContext(torch.ones(1, 5, dtype=torch.bool), 5, 3)
+        context = MaskContext(torch.ones(1, 5, dtype=torch.bool), 5, 3)
         with pytest.raises(
             ValueError, match=r"expected a kind of code out of scaled_dot_product_attention, .* got 'jax'"
         ):
-            mask_code.code("jax", place, MaskSpec())
+            mask_code.code("jax", context, MaskSpec())
         with pytest.raises(ValueError, match="of a text to itself, got 3 queries on 5 keys"):
-            mask_code.code(SDPA, dataclasses.replace(place, queries=3), MaskSpec())
+            mask_code.code(SDPA, dataclasses.replace(context, queries=3), MaskSpec())

@@ -167,7 +167,7 @@ class TestRefused:
     def test_nothing_but_a_sentence_whatever_the_bytes(self) -> None:
         whole = bytearray(saved(self.MASK))
         chance = random.Random(5)
-        said = set()
+        first_words = set()
         for _ in range(2000):
             data = bytearray(whole)
             for _ in range(chance.randrange(1, 4)):
@@ -175,7 +175,7 @@ class TestRefused:
             try:
                 spec = from_npy(bytes(data[: chance.choice([len(data), chance.randrange(len(data))])]), FULL)
             except ValueError as error:
-                said.add(str(error).split()[0])
+                first_words.add(str(error).split()[0])
             else:
                 assert dataclasses.replace(spec, drawn=()) == OFF
-        assert said == {"expected"}
+        assert first_words == {"expected"}

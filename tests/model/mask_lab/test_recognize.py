@@ -121,8 +121,8 @@ def test_two_of_three_calls_with_a_cache() -> None:
 
 @pytest.mark.parametrize("tokens", [5, 6, 7, 8, 11])
 def test_one_diagonal_too_many_is_the_causal_mask_off_by_one(tokens: int) -> None:
-    said = name_mask(np.tril(np.ones((tokens, tokens), bool), 1)).sentence
-    assert "each token has the row of the token after it. It seems meant as: causal mask" in said
+    text = name_mask(np.tril(np.ones((tokens, tokens), bool), 1)).sentence
+    assert "each token has the row of the token after it. It seems meant as: causal mask" in text
 
 
 @pytest.mark.parametrize("side", [1, -1])

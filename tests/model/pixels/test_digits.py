@@ -154,9 +154,9 @@ def test_the_likeliest_digit_is_at_every_pixel_what_the_finished_picture_expects
 def test_reading_on_with_what_was_kept_is_reading_all(model: DigitsModel) -> None:
     batch = digits.encode(*some_digits(3))
     logits = model.run(batch).logits[:, :, CLASSES:]
-    first, kept = run_with_cache(model, batch.ids[:, :20])
-    second, kept = run_with_cache(model, batch.ids[:, 20:21], kept)
-    third, _ = run_with_cache(model, batch.ids[:, 21:50], kept)
+    first, cache = run_with_cache(model, batch.ids[:, :20])
+    second, cache = run_with_cache(model, batch.ids[:, 20:21], cache)
+    third, _ = run_with_cache(model, batch.ids[:, 21:50], cache)
     for found, position in ((first, 19), (second, 20), (third, 49)):
         assert_near(found, logits[:, position], 1e-4, f"logits at position {position}")
 

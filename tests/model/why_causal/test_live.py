@@ -41,7 +41,7 @@ def until(training: Training, when: Callable[[TrainingProgress], bool]) -> Train
     raise AssertionError(f"not within {PATIENCE} seconds; it came to {training.watch()}")
 
 
-def gone(training: Training) -> bool:
+def ended(training: Training) -> bool:
     """Whether a training's process ends within PATIENCE."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and training.is_alive():
@@ -62,7 +62,7 @@ def test_it_reports_every_few_steps_and_ends_with_its_measurements(start: Callab
     assert progress.with_mask is not None
     assert progress.without_mask is not None
     assert [len(layer) for layer in progress.copy] == [4, 4]
-    assert gone(training)
+    assert ended(training)
 
 
 def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_keeps_the_curve(start: Callable) -> None:
@@ -80,7 +80,7 @@ def test_a_pause_stands_still_until_it_goes_on_and_stop_ends_the_process_and_kee
     seen = until(training, lambda progress: progress.step > paused.step)
     assert seen.state == "running"
     training.stop()
-    assert gone(training)
+    assert ended(training)
     after = training.watch()
     assert after.state == "stopped"
     assert after.losses[: len(seen.losses)] == seen.losses
@@ -94,7 +94,7 @@ def test_it_ends_when_nobody_watches(start: Callable) -> None:
     until(training, lambda progress: progress.step > 0)
     training.pause()
     time.sleep(2.5)
-    assert gone(training)
+    assert ended(training)
     progress = until(training, lambda progress: progress.over)
     assert progress.state == "stopped"
     assert "no one was watching" in progress.why

@@ -91,7 +91,7 @@ def test_the_twin_without_a_mask_has_heads_that_copy_and_its_twin_has_none(pair:
 def test_the_training_losses_are_those_of_two_twins() -> None:
     curves = twins.curves()
     assert list(curves.steps[[0, -1]]) == [25, 3000]
-    first, last = ({way: losses[place] for way, losses in curves.training.items()} for place in (0, -1))
+    first, last = ({way: losses[step] for way, losses in curves.training.items()} for step in (0, -1))
     assert abs(first[True] - first[False]) < 0.3, "they begin alike"
     assert last[False] < 0.1 < 2.5 < last[True] < 3.5
     assert curves.held_out[WITHOUT_WITH][-1] > 10
@@ -134,13 +134,13 @@ def test_an_outcome_is_what_the_logits_say(pair: TwinPair) -> None:
     found = twins.outcome(trace)
     ids = batch.ids[0]
     chances = trace.logits[0].log_softmax(-1)
-    losses = torch.stack([-chances[place - 1, ids[place]] for place in range(1, len(ids))])
+    losses = torch.stack([-chances[position - 1, ids[position]] for position in range(1, len(ids))])
     assert_near(torch.from_numpy(found.losses[1:]), losses, 1e-5)
     assert np.isnan(found.losses[0])
     assert found.loss == pytest.approx(float(losses.mean()), abs=1e-5)
-    right = [int(chances[place - 1].argmax()) == int(ids[place]) for place in range(1, len(ids))]
+    right = [int(chances[position - 1].argmax()) == int(ids[position]) for position in range(1, len(ids))]
     assert found.accuracy == pytest.approx(sum(right) / len(right))
-    echoes = [int(chances[place].argmax()) == int(ids[place]) for place in range(len(ids) - 1)]
+    echoes = [int(chances[position].argmax()) == int(ids[position]) for position in range(len(ids) - 1)]
     assert found.echoes == pytest.approx(sum(echoes) / len(echoes))
     assert_near(torch.from_numpy(found.copies), torch.from_numpy(twins.copy_scores(trace)), 0.0)
 
@@ -163,14 +163,14 @@ def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: TwinPair) -> Non
 
 
 @pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("place", [1, 7, 15])
-def test_a_later_token_moves_what_is_before_it(pair: TwinPair, trained: bool, place: int) -> None:
+@pytest.mark.parametrize("position", [1, 7, 15])
+def test_a_later_token_moves_what_is_before_it(pair: TwinPair, trained: bool, position: int) -> None:
     batch, model = pair.encode(TEXTS[0]), pair.models[trained]
-    token = int(batch.ids[0, place]) + 1
-    masked = twins.change(model, batch, place, token, causal=True)
+    token = int(batch.ids[0, position]) + 1
+    masked = twins.change(model, batch, position, token, causal=True)
     assert masked.earlier() == (0.0, 0.0)
     assert min(masked.later()) > 0.001
-    free = twins.change(model, batch, place, token, causal=False)
+    free = twins.change(model, batch, position, token, causal=False)
     assert min(free.earlier()) > 1e-4, free.earlier()
 
 
@@ -187,10 +187,10 @@ def test_a_change_is_the_difference_of_two_runs(pair: TwinPair) -> None:
     assert_near(torch.from_numpy(found.weights), rows, 1e-6)
 
 
-@pytest.mark.parametrize("place", [0, -1, 500])
-def test_only_a_token_of_the_text_can_be_changed(pair: TwinPair, place: int) -> None:
+@pytest.mark.parametrize("position", [0, -1, 500])
+def test_only_a_token_of_the_text_can_be_changed(pair: TwinPair, position: int) -> None:
     with pytest.raises(ValueError, match="expected a position from 1 to"):
-        twins.change(pair.models[True], pair.encode(TEXTS[0]), place, 5, causal=True)
+        twins.change(pair.models[True], pair.encode(TEXTS[0]), position, 5, causal=True)
 
 
 @pytest.mark.parametrize("one", COMBINATIONS)
@@ -229,7 +229,7 @@ def test_the_losses_are_those_under_the_mask() -> None:
     for causal in (True, False):
         states, _ = model(ids, torch.arange(4), masks.causal(4, 4)[None, None] if causal else None)
         chances = model.logits(states)[0].log_softmax(-1)
-        by_hand = torch.stack([-chances[place, token] for place, token in enumerate([3, 5, 7, 9])])[None]
+        by_hand = torch.stack([-chances[position, token] for position, token in enumerate([3, 5, 7, 9])])[None]
         assert_near(token_losses(model, ids, targets, causal), by_hand, 1e-5)
 
 

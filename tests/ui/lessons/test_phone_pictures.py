@@ -17,8 +17,8 @@ def test_a_training_is_sent_at_the_checkpoint_of_the_step() -> None:
 
 def test_a_picture_with_blocked_cells_is_known_as_hatched() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "causal_mask"]
-    for place, hatched in ((0, True), (1, True), (4, False)):  # masked now; masked before; not masked
-        step = lesson.steps[place]
+    for index, hatched in ((0, True), (1, True), (4, False)):  # masked now; masked before; not masked
+        step = lesson.steps[index]
         assert classroom.drawn(step, *steps.pair(step), hidden=False).hatched is hatched
 
 

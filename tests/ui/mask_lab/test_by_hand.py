@@ -25,10 +25,10 @@ def test_a_worksheet_is_in_a_font_s_language(installed: bool, printed: str, monk
     monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: taken.update({label: data}))
     app = opened(lang="zh")
     assert [one.value for one in app.caption if one.value in SAID] == ([] if installed else SAID)
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(worksheet, "worksheet", lambda *_, **words: told.update(words) or b"")
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr(worksheet, "worksheet", lambda *_, **words: arguments.update(words) or b"")
     taken["练习纸"]()  # made outside the page's run
-    assert HELD[printed] in told["task"]
+    assert HELD[printed] in arguments["task"]
 
 
 def test_it_says_what_is_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from streamlit.testing.v1 import AppTest
 
 from model.spec import Stroke
 
-FIRST, SECOND, THIRD = (Stroke("block", place, 0, place, 0) for place in (4, 5, 6))
+FIRST, SECOND, THIRD = (Stroke("block", query, 0, query, 0) for query in (4, 5, 6))
 
 
 def page() -> None:

@@ -100,7 +100,7 @@ SPECS = [
 
 
 @pytest.mark.parametrize("section", ["reach", "steps", "fills"])
-@pytest.mark.parametrize(("spec", "at"), [(spec, place % 2) for place, spec in enumerate(SPECS)])
+@pytest.mark.parametrize(("spec", "at"), [(spec, index % 2) for index, spec in enumerate(SPECS)])
 def test_each_section_shows_something_and_nothing_is_wrong(section: str, at: int, spec: MaskSpec) -> None:
     shown = Section(section, spec, at=at)
     assert not [*shown.app.error, *shown.app.warning, *shown.app.info]

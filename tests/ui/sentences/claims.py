@@ -41,7 +41,7 @@ Claim = Callable[[Said, Facts], bool]
 
 def _predicted(said: Said, facts: Facts) -> bool:
     token, position = re.fullmatch("(.*) \\((\\d+)\\)", said["token"], re.DOTALL).groups()
-    at = facts.place(token, position)
+    at = facts.position_of(token, position)
     label = facts.now.model.label
     now, old = (int(logs[at].argmax()) for logs in (facts.logs, facts.logs0))
     chances = np.exp(facts.logs[at, now]), np.exp(facts.logs0[at, old])
@@ -50,7 +50,7 @@ def _predicted(said: Said, facts: Facts) -> bool:
 
 
 def _changes_most(said: Said, facts: Facts) -> bool:
-    at = facts.place(*re.fullmatch("(.*) \\((\\d+)\\)", said["token"], re.DOTALL).groups())
+    at = facts.position_of(*re.fullmatch("(.*) \\((\\d+)\\)", said["token"], re.DOTALL).groups())
     largest = abs(facts.change[at]) > np.nanmax(np.abs(facts.change)) - 1e-4
     return largest and near(said["before"], facts.loss0[at]) and near(said["after"], facts.loss[at])
 
@@ -84,8 +84,8 @@ def _changes(said: Said, facts: Facts) -> bool:
     now, old = facts.w[facts.at], facts.w0[facts.at]
     most = np.sort(np.abs(now - old))[::-1]
     found = re.findall(r"(\d+): (.*?) \(([\d.]+) → ([\d.]+)\)", said["changes"], re.DOTALL)
-    for change, (place, token, before, after) in zip(most, found, strict=False):
-        key = facts.place(token, place)
+    for change, (position, token, before, after) in zip(most, found, strict=False):
+        key = facts.position_of(token, position)
         if (
             abs(abs(now[key] - old[key]) - change) > 1e-5
             or not near(before, old[key], 4)
@@ -127,8 +127,8 @@ def _rest(said: Said, facts: Facts) -> bool:
 
 def _leaks(said: Said, facts: Facts) -> bool:
     """Whether the token's loss falls most, and its path is allowed layer by layer, ending at what predicts it."""
-    name, _, place = said["token"].rpartition(" (")
-    token = facts.place(name, place[:-1])
+    name, _, position = said["token"].rpartition(" (")
+    token = facts.position_of(name, position[:-1])
     gains = {one: facts.loss0[one] - facts.loss[one] for one in facts.knows(False) - facts.knows(True)}
     right = near(said["before"], facts.loss0[token]) and near(said["after"], facts.loss[token])
     looks = re.findall(r"in L(\d) .+? \((\d+)\) may attend to .+? \((\d+)\)", said["path"], re.DOTALL)

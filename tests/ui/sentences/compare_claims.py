@@ -15,7 +15,7 @@ from tests.ui.sentences.facts import Facts
 
 
 def _most(said: Said, facts: Facts) -> bool:
-    cell = facts.place(said["query"], said["query_at"]), facts.place(said["key"], said["key_at"])
+    cell = facts.position_of(said["query"], said["query_at"]), facts.position_of(said["key"], said["key_at"])
     most = abs(facts.w - facts.w0).max()
     right = all(abs(float(said[name]) - one[cell]) < 0.000501 for name, one in (("a", facts.w0), ("b", facts.w)))
     return right and abs(abs(facts.w - facts.w0)[cell] - most) < 1e-6
@@ -75,7 +75,7 @@ class ImageFacts:
         words = caption(self.scene, self.prompt)
         trace = self.model.run(encode(render([self.scene]), self.prompt, [text for text, _ in words]), self.spec)
         found: dict[str, list[tuple[float, ...]]] = {}
-        for place, (text, about) in enumerate(words):
+        for position, (text, about) in enumerate(words):
             if about is None or text == "a":
                 continue
             left, top, right, bottom = map(int, self.scene.shapes[about].box)
@@ -83,8 +83,8 @@ class ImageFacts:
             pixels[top:bottom, left:right] = 1
             area = pixels.reshape(GRID, 8, GRID, 8).mean((1, 3)).ravel()
             for layer, head in np.ndindex(3, 4):
-                weights = trace.weights(layer, head)[PATCHES + place, :PATCHES].double().numpy()
-                seen = trace.allowed(layer)[PATCHES + place, :PATCHES].numpy()
+                weights = trace.weights(layer, head)[PATCHES + position, :PATCHES].double().numpy()
+                seen = trace.allowed(layer)[PATCHES + position, :PATCHES].numpy()
                 each = ((weights * inside).sum() / max(weights.sum(), 1e-9) for inside in (area > 0, area))
                 touching, by_area = each
                 found.setdefault(f"L{layer} H{head}", []).append(
@@ -95,8 +95,8 @@ class ImageFacts:
 
 def _locates(said: Said, facts: ImageFacts) -> bool:
     shares, best = facts.shares[said["head"]], max(one[0] for one in facts.shares.values())
-    told = [said[name] for name in ("share", "chance", "area", "most")]
-    return shares[0] > best - 1e-5 and all(same(*pair) for pair in zip(told, shares, strict=True))
+    stated = [said[name] for name in ("share", "chance", "area", "most")]
+    return shares[0] > best - 1e-5 and all(same(*pair) for pair in zip(stated, shares, strict=True))
 
 
 IMAGE_CLAIMS = {

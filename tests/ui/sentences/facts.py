@@ -21,7 +21,7 @@ class Facts:
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
     how: str = "mean"  # over all heads: "mean", "maximum" or "rollout"
-    told: range = range(6)  # the layers that the sentence is about
+    layers: range = range(6)  # the layers that the sentence is about
     every: dict[bool, np.ndarray] = field(default_factory=dict)  # weights of all heads, for every `how`
     allowed: dict[tuple[bool, int, int], np.ndarray] = field(default_factory=dict)
 
@@ -42,10 +42,10 @@ class Facts:
 
     def _open(self, old: bool, layer: int, head: int) -> np.ndarray:
         view = self.standard if old else self.now
-        place = old, layer, head if view.masks.heads else 0  # otherwise all heads have the same mask
-        if place not in self.allowed:
-            self.allowed[place] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
-        return self.allowed[place]
+        key = old, layer, head if view.masks.heads else 0  # otherwise all heads have the same mask
+        if key not in self.allowed:
+            self.allowed[key] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
+        return self.allowed[key]
 
     @property
     def open(self) -> np.ndarray:
@@ -86,8 +86,8 @@ class Facts:
 
     def _losses(self, logs: np.ndarray) -> np.ndarray:
         losses = np.full(len(self.ids), np.nan)
-        for one in self.real[1:]:
-            losses[one] = -logs[one - 1, self.ids[one]]
+        for position in self.real[1:]:
+            losses[position] = -logs[position - 1, self.ids[position]]
         return losses
 
     @cached_property
@@ -102,13 +102,13 @@ class Facts:
     def change(self) -> np.ndarray:
         return self.loss - self.loss0
 
-    def looking(self, least: int) -> np.ndarray:
-        """Return the real queries that attend to something, from the row's `least`-th on."""
-        return np.array([query for query in self.real[least:] if self.w[query].sum() > 0], int)
+    def looking(self, first: int) -> np.ndarray:
+        """Return the real queries that attend to something, from the row's `first`-th on."""
+        return np.array([query for query in self.real[first:] if self.w[query].sum() > 0], int)
 
-    def share(self, weights: np.ndarray, least: int = 0) -> float:
+    def share(self, weights: np.ndarray, first: int = 0) -> float:
         """Return the mean over queries of the row sums of weights [Q,K]."""
-        return float(weights[self.looking(least)].sum(-1).mean())
+        return float(weights[self.looking(first)].sum(-1).mean())
 
     @property
     def later(self) -> float:
@@ -122,7 +122,7 @@ class Facts:
         """Return (query, key): key followed the last earlier occurrence of the query's token, two or more back."""
         found = []
         for query in self.looking(1):
-            before = [place for place in range(query) if self.ids[place] == self.ids[query]]
+            before = [key for key in range(query) if self.ids[key] == self.ids[query]]
             if before and before[-1] + 1 < query - 1:
                 found.append((query, before[-1] + 1))
         return found
@@ -152,19 +152,19 @@ class Facts:
         """Return all weights, [L,H,Q,K], cached."""
         if old not in self.every:
             trace, view = self._trace(old), self.standard if old else self.now
-            heads = [trace.weights(*place, view.row, view.masks).numpy() for place in np.ndindex(6, 6)]
+            heads = [trace.weights(*head, view.row, view.masks).numpy() for head in np.ndindex(6, 6)]
             self.every[old] = np.stack(heads).reshape(6, 6, *heads[0].shape)
         return self.every[old]
 
     def maps(self, *, old: bool) -> np.ndarray:
-        """Return [L,T], the query's weights over all heads in each layer of `told`; a rollout up to its end."""
+        """Return [L,T], the query's weights over all heads in each layer of `layers`; a rollout up to its end."""
         every = self._every(old)
         found = every.max(1) if self.how == "maximum" else every.mean(1)
         if self.how == "rollout":
             steps = [one + np.eye(len(self.ids)) for one in found]
             steps = [one / one.sum(1, keepdims=True) for one in steps]
             found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(len(self.ids))]) for layer in range(6)]
-        return np.stack([one[self.at] * (layer in self.told) for layer, one in enumerate(found)])
+        return np.stack([one[self.at] * (layer in self.layers) for layer, one in enumerate(found)])
 
     @cached_property
     def readings(self) -> np.ndarray:
@@ -203,6 +203,6 @@ class Facts:
         """Whether each cell of the part shown is allowed."""
         return self.open[slice(*self.part[0]), slice(*self.part[1])]
 
-    def place(self, token: str, position: str) -> int:
+    def position_of(self, token: str, position: str) -> int:
         assert self.pieces[int(position)] == token
         return int(position)

@@ -49,7 +49,7 @@ def _named(said: Said, facts: Facts) -> tuple[tuple[int, int], int, str]:
     other, count, noun = parts.groups(default="")
     key = facts.at
     if other != "itself":
-        key = facts.place(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
+        key = facts.position_of(*re.fullmatch(r"“(.*)” \((\d+)\)", other, re.DOTALL).groups())
     return (int(said["layer"].removeprefix("L")), key), int(count or 0), noun
 
 
@@ -82,7 +82,7 @@ def _most(said: Said, facts: Facts) -> bool:
 
 
 def _rollout(said: Said, facts: Facts) -> bool:
-    shares, last = facts.maps(old=False), facts.told[-1]
+    shares, last = facts.maps(old=False), facts.layers[-1]
     own = float(shares[last, facts.at])
     shares[:last], shares[last, facts.at] = 0, 0
     right = same(said["itself"], own, 1e-4) and said["layer"] == f"L{last}"
@@ -126,7 +126,7 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "Under the standard masks it predicts “{label}” ({chance}).": _as_standard,
     "“{token}” attends to nothing in any layer.": lambda said, facts: not facts.maps(old=False).any(),
     "“{token}” attends to nothing in {layer}.": lambda said, facts: (
-        not facts.maps(old=False).any() and said["layer"] == f"L{facts.told[0]}"
+        not facts.maps(old=False).any() and said["layer"] == f"L{facts.layers[0]}"
     ),
     "The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}.": _most,
     "The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}.": _most,
@@ -134,7 +134,7 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "In {layer}, the largest mean weight over heads that “{token}” gives is {share}, to {other}.": _most,
     "By the end of {layer}, {itself} of “{token}”'s rollout comes from itself; the largest other share, {share}, from {other}.": _rollout,
     "By the end of {layer}, “{token}” has received nothing but its own state.": lambda said, facts: (
-        np.delete(facts.maps(old=False)[facts.told[-1]], facts.at).max(initial=0) < 1e-6
+        np.delete(facts.maps(old=False)[facts.layers[-1]], facts.at).max(initial=0) < 1e-6
     ),
     "The largest change from the standard masks is in {layer}, on {other}: {was:.2f} → {now:.2f}.": _moved_most,
     "In {layer}, the largest change from the standard masks is on {other}: {was:.2f} → {now:.2f}.": _moved_most,

@@ -41,13 +41,13 @@ class PaddedFacts:
         logits = _logits(self.model, self.texts, choice.spec(self.causal), choice.side)
         return [row[keep] for row, keep in zip(logits, batch.keep.numpy(), strict=True)]
 
-    def apart(self, choice: PaddingChoice) -> list[float]:
+    def diffs(self, choice: PaddingChoice) -> list[float]:
         """Return the largest difference of logits for each text."""
-        return _apart(self, choice)
+        return _diffs(self, choice)
 
     def correct(self, choice: PaddingChoice) -> bool:
         largest = max(np.abs(self.alone(number)).max() for number in range(len(self.texts)))
-        return max(self.apart(choice)) <= ROUNDING * largest
+        return max(self.diffs(choice)) <= ROUNDING * largest
 
     def others(self) -> list[int]:
         """Return the texts whose most likely next token differs from that of the text alone."""
@@ -57,11 +57,11 @@ class PaddedFacts:
         return [row for row, (now, alone) in enumerate(tokens) if label(now) != label(alone)]
 
     def largest(self, side: str, mask: str, positions: str) -> float:
-        return max(self.apart(PaddingChoice(side, mask, positions)))
+        return max(self.diffs(PaddingChoice(side, mask, positions)))
 
 
 @cache
-def _apart(facts: PaddedFacts, choice: PaddingChoice) -> list[float]:
+def _diffs(facts: PaddedFacts, choice: PaddingChoice) -> list[float]:
     return [float(np.abs(here - facts.alone(number)).max()) for number, here in enumerate(facts.padded(choice))]
 
 
@@ -101,8 +101,8 @@ def _says_other(said: Said, facts: PaddedFacts) -> bool:
 
 
 def _worst(said: Said, facts: PaddedFacts) -> bool:
-    apart = facts.apart(facts.choice)
-    return size(said["amount"], max(apart)) and apart[int(said["number"]) - 1] == max(apart)
+    diffs = facts.diffs(facts.choice)
+    return size(said["amount"], max(diffs)) and diffs[int(said["number"]) - 1] == max(diffs)
 
 
 def _changed(words: str, facts: PaddedFacts) -> PaddingChoice:
@@ -123,14 +123,14 @@ def _changed(words: str, facts: PaddedFacts) -> PaddingChoice:
 def _mended(said: Said, facts: PaddedFacts) -> bool:
     changed = _changed(said["changes"], facts)
     return (
-        facts.correct(changed) and not facts.correct(facts.choice) and size(said["amount"], max(facts.apart(changed)))
+        facts.correct(changed) and not facts.correct(facts.choice) and size(said["amount"], max(facts.diffs(changed)))
     )
 
 
 def _simpler(said: Said, facts: PaddedFacts) -> bool:
     """Whether the choice is correct, as the sentence requires, and the changed one has this difference."""
     changed = _changed(said["change"], facts)
-    return facts.correct(facts.choice) and changed != facts.choice and size(said["amount"], max(facts.apart(changed)))
+    return facts.correct(facts.choice) and changed != facts.choice and size(said["amount"], max(facts.diffs(changed)))
 
 
 def _both(said: Said, facts: PaddedFacts) -> bool:
@@ -175,7 +175,7 @@ PADDING_CLAIMS: dict[str, Claim] = {
     "Sentence {number}'s most likely next token is “{found}” ({chance}) instead of “{expected}” ({expected_chance}).": _says_other,
     "The most likely next token of every sentence stays the same.": lambda said, facts: not facts.others(),
     "Every sentence has the same {what} as alone: a largest difference of {amount}.": lambda said, facts: (
-        facts.correct(facts.choice) and size(said["amount"], max(facts.apart(facts.choice)))
+        facts.correct(facts.choice) and size(said["amount"], max(facts.diffs(facts.choice)))
     ),
     "No padding setting is correct here.": lambda said, facts: not any(map(facts.correct, CHOICES)),
     "Correct would be: {changes}. The largest difference is then {amount}.": _mended,

@@ -38,8 +38,8 @@ def _logits(
         for query, keys in ((query, np.flatnonzero(other[query])) for query in range(len(ids)))
         if len(keys)
     ]
-    places = None if positions is None else torch.tensor([[*positions]])
-    batch = TokenBatch(row, torch.ones_like(row, dtype=torch.bool), (("",) * len(ids),), positions=places)
+    position_ids = None if positions is None else torch.tensor([[*positions]])
+    batch = TokenBatch(row, torch.ones_like(row, dtype=torch.bool), (("",) * len(ids),), positions=position_ids)
     logits: np.ndarray = model.run(batch, replace(model.standard, drawn=tuple(strokes))).logits[0].double().numpy()
     return logits
 
@@ -90,11 +90,11 @@ class CallsFacts:
 
     def difference(self) -> float:
         """Return the largest difference of logits between one call and a run under the mask that the calls compute."""
-        apart = [
+        differences = [
             np.abs(_logits(self.model, ids) - _logits(self.model, ids, self.computed(ends)))[first:].max()
             for ids, ends, first in self.texts
         ]
-        return float(max(apart))
+        return float(max(differences))
 
     @property
     def calls(self) -> int:
@@ -178,15 +178,15 @@ class TreeFacts:
         """Return the largest difference of logits between a branch alone and at the positions of its nodes."""
         if self.positions == "depth":
             return 0.0
-        apart, start = [], len(self.ids)
+        differences, start = [], len(self.ids)
         for node in range(len(self.tokens)):
             path = [node]
             while self.parents[path[0]] >= 0:
                 path.insert(0, self.parents[path[0]])
-            ids, places = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
-            moved = _logits(self.model, ids, positions=[*range(start), *places])
-            apart.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
-        return float(max(apart))
+            ids, slots = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
+            moved = _logits(self.model, ids, positions=[*range(start), *slots])
+            differences.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
+        return float(max(differences))
 
 
 def _branches(said: Said, facts: TreeFacts, *, equal: bool) -> bool:
@@ -214,7 +214,7 @@ class PackingFacts:
         masked, restarted = CONVENTIONS[convention]
         document = np.repeat(np.arange(len(self.sizes)), self.sizes)
         allowed = _causal(len(self.ids)) & (document[:, None] == document) if masked else None
-        positions = [place for size in self.sizes for place in range(size)] if restarted else None
+        positions = [position for size in self.sizes for position in range(size)] if restarted else None
         row, found, start = _logits(self.model, self.ids, allowed, positions), 0.0, 0
         for size in self.sizes:
             alone = _logits(self.model, self.ids[start : start + size])
@@ -301,8 +301,8 @@ def _streamed(said: Said, facts: StreamFacts) -> bool:
 
 def _none_dropped(said: Said, facts: StreamFacts) -> bool:
     sizes = (_count(said["done"]), _count(said["count"]), _count(said["size"]))
-    kept = bool((facts.allowed(facts.sinks) == _causal(facts.done)).all())
-    return sizes == (facts.done, len(facts.ids), facts.size) and kept
+    equal = bool((facts.allowed(facts.sinks) == _causal(facts.done)).all())
+    return sizes == (facts.done, len(facts.ids), facts.size) and equal
 
 
 SERVING_CLAIMS: dict[str, Callable[..., bool]] = {

@@ -27,15 +27,13 @@ def export_of(tokens: int = 7) -> Export:
         (3, 1): view_of((tokens, tokens), 2, causal=causal(tokens)),
         (3, 5): view_of((tokens, tokens), 3, causal=causal(tokens), padding=padded(tokens, 3)),
     }
-    labels = tuple(f"t{place}·ä中" for place in range(tokens))
+    labels = tuple(f"t{index}·ä中" for index in range(tokens))
     about = About(
         unmask="0.1", model="story", layer=3, head=1, text_sha256=data.hash_of("a text"),
         masks={"causal": True}, queries=labels, keys=labels,
         query_ids=tuple(range(tokens)), key_ids=tuple(range(10, 10 + tokens)),
     )  # fmt: skip
-    return Export(
-        about, {place: replace(view, queries=list(labels), keys=list(labels)) for place, view in heads.items()}
-    )
+    return Export(about, {head: replace(view, queries=list(labels), keys=list(labels)) for head, view in heads.items()})
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
@@ -44,8 +42,8 @@ def test_what_is_written_is_read_back(write: Callable[[Export], bytes]) -> None:
     other = data.read(write(one))
     assert other.about == one.about
     assert list(other.heads) == list(one.heads)
-    for place, view in one.heads.items():
-        found = other.heads[place]
+    for head, view in one.heads.items():
+        found = other.heads[head]
         assert (found.weights == view.weights).all()
         assert (found.scaled == view.scaled).all()
         assert found.queries == view.queries
@@ -102,9 +100,9 @@ def changed(**arrays: np.ndarray) -> bytes:
 def renamed(**about: object) -> bytes:
     """Return an export's file with other metadata."""
     one = export_of()
-    said = json.dumps(json.loads(data.as_json(one)) | about)
+    about_text = json.dumps(json.loads(data.as_json(one)) | about)
     arrays = {"weights": np.zeros((1, 7, 7), np.float32)}
-    return safetensors.save(arrays, metadata={"about": said})
+    return safetensors.save(arrays, metadata={"about": about_text})
 
 
 def other_npz() -> bytes:
@@ -161,7 +159,7 @@ def test_what_is_too_large_is_not_unpacked() -> None:
         data.read(packed.getvalue(), 2 * len(file))
 
 
-def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
+def recompressed(method: int, *, more: int, stated_size: int | None = None) -> bytes:
     """Return a whole export and another array of `more` zero bytes, whose stated size is `said`."""
     file = io.BytesIO()
     with np.load(io.BytesIO(data.as_npz(export_of()))) as old, zipfile.ZipFile(file, "w", method) as new:
@@ -169,8 +167,8 @@ def recompressed(method: int, *, more: int, said: int | None = None) -> bytes:
             new.writestr(name, bytes(old[name]))
         new.writestr("more.npy", bytes(more))
     packed, real = bytearray(file.getvalue()), more.to_bytes(4, "little")
-    if said is not None:
-        packed = packed.replace(real, said.to_bytes(4, "little"))
+    if stated_size is not None:
+        packed = packed.replace(real, stated_size.to_bytes(4, "little"))
         assert packed != file.getvalue()
     return bytes(packed)
 
@@ -186,10 +184,10 @@ def entries(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (partial(recompressed, zipfile.ZIP_BZIP2, more=60_000_000, said=8), "a compression other than Deflate"),
-        (partial(recompressed, zipfile.ZIP_LZMA, more=60_000_000, said=8), "a compression other than Deflate"),
+        (partial(recompressed, zipfile.ZIP_BZIP2, more=60_000_000, stated_size=8), "a compression other than Deflate"),
+        (partial(recompressed, zipfile.ZIP_LZMA, more=60_000_000, stated_size=8), "a compression other than Deflate"),
         (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000), "more than 1 MB unpacked"),
-        (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000, said=8), "cannot be read"),
+        (partial(recompressed, zipfile.ZIP_DEFLATED, more=60_000_000, stated_size=8), "cannot be read"),
         (partial(entries, 2_000), "an archive of 2,000 files"),
     ],
     ids=["bzip2", "lzma", "honest", "deflate", "entries"],
@@ -245,7 +243,7 @@ def test_a_lie_about_its_size_is_a_sentence_and_takes_no_memory(file: bytes) -> 
     assert len(str(refused.value)) < 500
 
 
-def read_or_said(file: bytes) -> str:
+def error_of(file: bytes) -> str:
     """Return the error message for a file that is not an export, "" for one that is."""
     try:
         assert data.read(file).chosen.weights.shape == (7, 7)
@@ -266,7 +264,7 @@ def test_a_damaged_file_opens_as_an_export_or_is_a_sentence(write: Callable[[Exp
             file[:at] + random.bytes(5) + file[at + 5 :],
             file[:at] + random.bytes(9) + file[at:],
         ):
-            said = read_or_said(bytes(damaged))
-            refused += bool(said)
-            assert not said or ("expected" in said and len(said) < 500)
+            error = error_of(bytes(damaged))
+            refused += bool(error)
+            assert not error or ("expected" in error and len(error) < 500)
     assert refused > 300

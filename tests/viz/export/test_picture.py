@@ -18,7 +18,7 @@ from pypdf import PdfReader
 from model.attribution.parts import ScoreSplit, ValueWeightedAttention
 from model.heads.survey import thumbnail_size
 from model.heads.view import HeadView, cropped
-from tests.viz.heads.test_atlas import INDUCTION, made
+from tests.viz.heads.test_atlas import INDUCTION, atlas_of
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.fonts import drawable
@@ -152,13 +152,13 @@ def test_a_token_stands_where_its_cells_are(size: tuple[int, int]) -> None:
     figure = head_picture(replace(PAPER, kind="png"), view_of(size)).figure
     panel = figure.axes[0]
     cells = panel.transData + figure.transFigure.inverted()
-    places = {text.get_text(): text.get_position() for text in figure.texts}
-    across = [(cells.transform((column, 0))[0], places[f"k{column}"][0]) for column in range(columns)]
-    down = [(cells.transform((0, row))[1], places[f"q{row}"][1]) for row in range(rows)]
+    corners = {text.get_text(): text.get_position() for text in figure.texts}
+    across = [(cells.transform((column, 0))[0], corners[f"k{column}"][0]) for column in range(columns)]
+    down = [(cells.transform((0, row))[1], corners[f"q{row}"][1]) for row in range(rows)]
     np.testing.assert_allclose(*zip(*across, *down, strict=True), atol=1e-9)
     (left, low), (right, high) = panel.get_position().get_points()
-    assert places["q0"][0] < left < right < 1
-    assert 0 < places["k0"][1] < low < high
+    assert corners["q0"][0] < left < right < 1
+    assert 0 < corners["k0"][1] < low < high
     wide, tall = figure.get_size_inches() * (right - left, high - low)
     assert wide / columns == pytest.approx(tall / rows), "cells are squares"
 
@@ -172,8 +172,8 @@ def test_the_svg_has_the_cells_and_the_names_where_the_png_has_them() -> None:
     for shown, axes in zip((image, bar), other.figure.axes, strict=True):
         box = axes.get_position()
         size = np.array([other.wide, other.tall]) * 72
-        place = [float(shown.attrib[name]) for name in ("x", "y", "width", "height")]
-        assert place == pytest.approx([box.x0 * size[0], (1 - box.y1) * size[1], *(box.size * size)], abs=0.02)
+        frame = [float(shown.attrib[name]) for name in ("x", "y", "width", "height")]
+        assert frame == pytest.approx([box.x0 * size[0], (1 - box.y1) * size[1], *(box.size * size)], abs=0.02)
     data = image.attrib["{http://www.w3.org/1999/xlink}href"].partition("base64,")[2]
     cells = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     np.testing.assert_array_equal(cells[..., 3] == 0, view.any_blocked())
@@ -271,8 +271,8 @@ def test_a_blocked_cell_is_light_and_hatched_a_small_weight_is_dark() -> None:
     box = sheet.figure.axes[0].get_position()
     height, width = picture.shape[:2]
     rows = slice(round((1 - box.y1) * height) + 6, round((1 - box.y0) * height) - 6)
-    columns = [slice(round((box.x0 + box.width * (place + 0.1) / 3) * width),
-                     round((box.x0 + box.width * (place + 0.9) / 3) * width)) for place in range(3)]  # fmt: skip
+    columns = [slice(round((box.x0 + box.width * (index + 0.1) / 3) * width),
+                     round((box.x0 + box.width * (index + 0.9) / 3) * width)) for index in range(3)]  # fmt: skip
     small, hatched = picture[rows, columns[1]], picture[rows, columns[2]]
     assert small.mean() < 80  # viridis at 0
     assert np.ptp(small.reshape(-1, 3), axis=0).max() == 0
@@ -318,7 +318,7 @@ def test_a_score_s_strips_are_its_numbers_and_its_bars_its_terms_the_largest_fir
 
 
 def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_colour() -> None:
-    sheet = atlas_picture(PAPER, made(induction=INDUCTION), "induction", "previous", (1, 0))
+    sheet = atlas_picture(PAPER, atlas_of(induction=INDUCTION), "induction", "previous", (1, 0))
     panel, key = sheet.figure.axes
     (points,) = panel.collections
     across = np.array(INDUCTION).ravel()
@@ -329,8 +329,8 @@ def test_a_head_of_an_atlas_is_a_point_where_its_measures_are_in_its_layer_s_col
     across_even, up_even = panel.lines  # lines of an even head
     assert set(across_even.get_xdata()) == set(up_even.get_ydata()) == {0.2}
     assert key.get_ylabel() == "layer"
-    atlas = made()
-    assert any("uniform attention" in said for said in atlas_caption(atlas, "induction", "entropy"))
+    atlas = atlas_of()
+    assert any("uniform attention" in text for text in atlas_caption(atlas, "induction", "entropy"))
     uneven = replace(atlas, even=atlas.even * np.array([1, 2]))
     assert atlas_caption(uneven, "entropy", "peak") == [
         "Each point is a head: entropy on the x axis, sharpness on the y axis.",

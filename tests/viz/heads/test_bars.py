@@ -46,7 +46,7 @@ def view_with(*weights: float, blocked: tuple[int, ...] = ()) -> HeadView:
     mask[-1, list(blocked)] = True
     table = np.zeros((size, size), np.float32)
     table[-1] = weights
-    names = [f"t{place}" for place in range(size)]
+    names = [f"t{index}" for index in range(size)]
     return HeadView(table, table, {"causal": mask}, names, names)
 
 
@@ -138,7 +138,7 @@ def test_the_table_of_numbers_names_every_mask_that_blocks() -> None:
     assert table.iloc[0, 0] == "padding"
     every = view_of((3, 3), causal=causal(3), padding=padded(3, 2, "right"), sliding=causal(3))
     assert numbers_table(every).iloc[0, 2] == "causal, padding and sliding"
-    assert list(table.columns) == [f"{place}: k{place}" for place in range(5)]
+    assert list(table.columns) == [f"{index}: k{index}" for index in range(5)]
 
 
 def test_a_query_that_moves_by_one_moves_in_its_table_and_is_always_in_it() -> None:
@@ -220,7 +220,7 @@ class TestCarried:
     def test_the_rest_of_many_keys_is_added_up(self) -> None:
         size = MAX_KEYS + 5
         weights = np.full(size, 0.01) + np.r_[np.full(MAX_KEYS, 0.05), np.zeros(5)]
-        table = plain(contributions_table(moving(list(weights), [2.0] * size), [f"t{place}" for place in range(size)]))
+        table = plain(contributions_table(moving(list(weights), [2.0] * size), [f"t{index}" for index in range(size)]))
         assert table.endswith("the other 50.05000.100")
 
     def test_effects_have_signs_and_labels_are_text(self) -> None:
@@ -244,7 +244,7 @@ def split() -> ScoreSplit:
     q, k, terms = chance.normal(size=7), chance.normal(size=7), chance.normal(size=(11, 11))
     score = float((q * k).sum() * 0.5)
     terms += (score - terms.sum()) / terms.size
-    return ScoreSplit(q, k, 0.5, q * k * 0.5, score, sources=tuple(f"s{place}" for place in range(11)), terms=terms)
+    return ScoreSplit(q, k, 0.5, q * k * 0.5, score, sources=tuple(f"s{index}" for index in range(11)), terms=terms)
 
 
 class TestScoreSplit:

@@ -23,7 +23,7 @@ def head(seed: int, blocked: dict[str, np.ndarray], queries: int = 5, keys: int 
     weights = np.random.default_rng(seed).dirichlet(np.ones(keys) / 4, queries).astype(np.float32)
     for mask in blocked.values():
         weights[mask] = 0
-    labels = [f"t{place}" for place in range(11)]
+    labels = [f"t{index}" for index in range(11)]
     return HeadView(weights, np.zeros_like(weights), blocked, labels[:queries], labels[:keys])
 
 

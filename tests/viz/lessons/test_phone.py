@@ -50,13 +50,13 @@ def lesson() -> Lesson:
     return read(LESSON)
 
 
-def told(body: bytes) -> dict[str, Any]:
+def decoded(body: bytes) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(gzip.decompress(body))
     return found
 
 
 def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
-    sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, None).body())
+    sent = decoded(PhoneStep(lesson, 1, "abc-1", ANSWER, None).body())
     assert set(sent) == {"name", "html", "lang"}
     assert "Three are open" not in sent["html"]
     assert "Count them" not in sent["html"]
@@ -67,7 +67,7 @@ def test_before_the_reveal_nothing_answers_the_question(lesson: Lesson) -> None:
 
 
 def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: Lesson) -> None:
-    sent = told(PhoneStep(lesson, 1, "abc-1", ANSWER, {1: 3, 2: 1}).body())
+    sent = decoded(PhoneStep(lesson, 1, "abc-1", ANSWER, {1: 3, 2: 1}).body())
     starts = (
         "Your answer: two. Not",
         "Your answer: three <x>. That",
@@ -82,26 +82,26 @@ def test_after_it_each_phone_reads_of_its_own_answer_and_of_the_class_s(lesson: 
 
 
 def test_where_a_choice_was_given_nothing_is_said_of_numbers_that_are_near_enough(lesson: Lesson) -> None:
-    sent = told(PhoneStep(lesson, 1, "abc-1", replace(ANSWER, number=3.0, within=0.5), {}).body())
+    sent = decoded(PhoneStep(lesson, 1, "abc-1", replace(ANSWER, number=3.0, within=0.5), {}).body())
     assert "Your answer: three <x>. That is right." in plain(sent["said"][1])
     assert "away counts" not in str(sent)
 
 
 def test_pictures_with_blocked_cells_have_a_key(lesson: Lesson) -> None:
     for hatched in (True, False):
-        sent = told(PhoneStep(lesson, 2, "abc-2", None, None, Drawn(hatched=hatched)).body())
+        sent = decoded(PhoneStep(lesson, 2, "abc-2", None, None, Drawn(hatched=hatched)).body())
         assert ("Hatched cells are blocked." in sent["html"]) is hatched
 
 
 def test_a_step_without_a_question_is_shown_whole(lesson: Lesson) -> None:
-    sent = told(PhoneStep(lesson, 2, "abc-2", None, None).body())
+    sent = decoded(PhoneStep(lesson, 2, "abc-2", None, None).body())
     assert set(sent) == {"name", "html", "lang"}
     assert "More." in sent["html"]
     assert "data-choice" not in sent["html"]
 
 
 def test_at_the_end_there_is_a_sentence_for_every_number_of_answers(lesson: Lesson) -> None:
-    sent = told(end_body(lesson, "abc-3", {"abc-1": [1]}))
+    sent = decoded(end_body(lesson, "abc-3", {"abc-1": [1]}))
     assert (sent["scores"], sent["right"]) == (["{right} of 1 answer correct."], {"abc-1": [1]})
     assert "It was seen." in sent["html"]
 
@@ -109,13 +109,13 @@ def test_at_the_end_there_is_a_sentence_for_every_number_of_answers(lesson: Less
 def test_a_training_is_drawn_from_0_to_its_largest_loss() -> None:
     lines = [Curve("1: with", [0, 50, 100], [4.0, 2.0, 1.0], True), Curve("2: without", [], [], False)]
     lines.append(Curve("3: without", [100], [0.0004], False))
-    html = told(curve_body(lines, 200))["html"]
+    html = decoded(curve_body(lines, 200))["html"]
     assert 'points="0,0 150,130 300,195"' in html
     assert "1: with: 1.00 nats/character" in html
     assert "2: without: –" in html
     assert "3: without: under 0.001 nats/character" in html
     with spoken("zh"):
-        chinese = told(curve_body(lines, 200))
+        chinese = decoded(curve_body(lines, 200))
         assert "：1.00 奈特/字符" in chinese["html"]
         assert chinese["lang"] == "zh"
     assert "Loss from 0 to 4.0 nats/character, over steps 0 to 200." in html
@@ -141,10 +141,10 @@ def test_the_page_is_in_the_language_that_the_phone_asks_for() -> None:
 
 
 def test_the_summary_sorts_what_was_predicted_from_what_to_review(lesson: Lesson) -> None:
-    asked = [
+    summaries = [
         QuestionSummary(number, f"T{number}", "sees", ANSWER, given) for number, given in enumerate((1, 0, 9, None), 1)
     ]
-    html = summary_page(lesson, [*asked, QuestionSummary(5, "T5", "sees", None, 1)])
+    html = summary_page(lesson, [*summaries, QuestionSummary(5, "T5", "sees", None, 1)])
     parts = html.split("<h2>")[1:]
     titles = ("Predicted correctly: 1", "To review: 1", "Answer shown without a prediction: 1", "Not answered yet: 2")
     assert [plain(part.split("</h2>")[0]) for part in parts] == [*titles, "Summary"]
@@ -154,4 +154,4 @@ def test_the_summary_sorts_what_was_predicted_from_what_to_review(lesson: Lesson
     assert "The answer is: three <x>" in plain(parts[1])
     assert "Count them" not in parts[3]
     with spoken("zh"):
-        assert "需要复习：1" in summary_page(lesson, asked)
+        assert "需要复习：1" in summary_page(lesson, summaries)

@@ -45,11 +45,11 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_lessons_point_at_nothing_that_phones_and_courses_do_not_have(language: str) -> None:
-    for one in shelf(FOLDER, language):
-        for step in one.lesson.steps:
-            said = step.prose + step.notice
+    for shelved in shelf(FOLDER, language):
+        for step in shelved.lesson.steps:
+            text = step.prose + step.notice
             assert not re.search(
-                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", said
+                "slider|curves|[Pp]oint at|[Cc]lick|this app|滑块|曲线|指向|点击|本应用|图下方", text
             ), step.title
 
 
@@ -86,7 +86,7 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
 
 
 @pytest.mark.parametrize(
-    ("nats", "said"),
+    ("nats", "text"),
     [
         (0, "1"),
         (0.05, "1.05"),
@@ -98,8 +98,8 @@ def test_a_sentence_is_said_with_the_field_s_numbers_and_with_sentences_inside()
         (40, "10¹⁷"),
     ],
 )
-def test_a_loss_as_perplexity(nats: float, said: str) -> None:
-    assert perplexity(nats) == said
+def test_a_loss_as_perplexity(nats: float, text: str) -> None:
+    assert perplexity(nats) == text
 
 
 def test_prose_is_never_markup_of_its_writer_s() -> None:
@@ -123,11 +123,11 @@ def test_what_follows_a_word_stays_on_its_line() -> None:
 
 
 def test_without_the_app_links_to_its_pages_are_text() -> None:
-    kept = ["https://example.org/a", "//example.org", "mailto:a@example.org", "#step=2", "padding.html#step=2"]
+    links_kept = ["https://example.org/a", "//example.org", "mailto:a@example.org", "#step=2", "padding.html#step=2"]
     text = ["bug_clinic", "lessons?lesson=padding", "/explore", "../explore", "head", "mask_lab?section=hand#a.html"]
-    links = " ".join(f"[of {address}]({address})" for address in (*kept, *text))
+    links = " ".join(f"[of {address}]({address})" for address in (*links_kept, *text))
     html = prose(f"{links} [a key](word:key)", "p", app=False)
-    assert re.findall(r'href="(.*?)"', html) == kept
+    assert re.findall(r'href="(.*?)"', html) == links_kept
     assert all(f"of {address}" in html for address in text)
     assert re.findall('popovertarget="(.*?)"', html) == ["p_key"]
-    assert re.findall(r'href="(.*?)"', prose(links, "p")) == [*kept, *text]
+    assert re.findall(r'href="(.*?)"', prose(links, "p")) == [*links_kept, *text]

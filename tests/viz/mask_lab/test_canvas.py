@@ -82,18 +82,18 @@ class TestPacket:
 
 class TestWords:
     def test_the_formula_names_what_is_on(self) -> None:
-        said = plain(formula(view()))
-        assert said.startswith("allowed = ((causal ∧ padding) ∨ sinks) ∧ ¬drawn")
-        assert "unless sinks opens it again" in said
-        assert said.endswith("drawn overrides everything.")
+        text = plain(formula(view()))
+        assert text.startswith("allowed = ((causal ∧ padding) ∨ sinks) ∧ ¬drawn")
+        assert "unless sinks opens it again" in text
+        assert text.endswith("drawn overrides everything.")
         assert plain(formula(view(blockers={}, openers={}, strokes=[]))).startswith("allowed = everything")
         assert "overrides" not in formula(view(strokes=[("erase", 0, 0, 1, 1)]))
 
     def test_every_cell_is_counted_once_and_the_wholes_are_said(self) -> None:
         blocked = {"causal": CAUSAL & ~SINKS, "padding": PADDING & ~SINKS}
-        said = plain(counts(blocked, view()))
+        text = plain(counts(blocked, view()))
         union = (blocked["causal"] | blocked["padding"]).sum()
         causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
-        assert said.startswith(f"Cells blocked: {union} of 49. By mask: {causal} causal, {union - causal} padding")
-        assert f"each mask on its own: {causal} causal, {padding} padding" in said
-        assert f"Opened again: {(CAUSAL & SINKS).sum()} sinks" in said
+        assert text.startswith(f"Cells blocked: {union} of 49. By mask: {causal} causal, {union - causal} padding")
+        assert f"each mask on its own: {causal} causal, {padding} padding" in text
+        assert f"Opened again: {(CAUSAL & SINKS).sum()} sinks" in text

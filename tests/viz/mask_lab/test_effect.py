@@ -37,31 +37,31 @@ def changed(effect: Effect, **losses: float) -> Effect:
 
 
 def test_a_leak_is_told_with_what_it_does_to_all_losses() -> None:
-    said = words(effect(changed(leaking(STRAIGHT | ROUND), c=2.0, d=5.0, f=6.0)))
-    assert "Mean loss: 2.75 → 3.08 nats/token. Tokens predicted better by more than 0.1 nats: 1; worse: 2." in said
-    assert "The loss of c (3) goes from 4.00 to 2.00 nats." in said
-    assert "The largest change" not in said
+    text = words(effect(changed(leaking(STRAIGHT | ROUND), c=2.0, d=5.0, f=6.0)))
+    assert "Mean loss: 2.75 → 3.08 nats/token. Tokens predicted better by more than 0.1 nats: 1; worse: 2." in text
+    assert "The loss of c (3) goes from 4.00 to 2.00 nats." in text
+    assert "The largest change" not in text
 
 
 def test_a_leak_that_lowers_no_loss_has_no_gain_to_tell() -> None:
-    said = words(effect(changed(leaking(STRAIGHT | ROUND), c=3.95, e=3.5, f=8.1)))
-    assert "None of their losses falls by more than 0.1 nats. Mean loss: 2.75 → 3.34 nats/token." in said
-    assert "The largest change is that of f (6): 5.00 → 8.10." in said
-    assert "Its path" not in said
+    text = words(effect(changed(leaking(STRAIGHT | ROUND), c=3.95, e=3.5, f=8.1)))
+    assert "None of their losses falls by more than 0.1 nats. Mean loss: 2.75 → 3.34 nats/token." in text
+    assert "The largest change is that of f (6): 5.00 → 8.10." in text
+    assert "Its path" not in text
 
 
 def test_a_gain_that_is_less_only_when_rounded_counts() -> None:
     standard = changed(QUIET, c=0.354).now
     found = replace(leaking(STRAIGHT), standard=standard, now=changed(QUIET, c=0.246).now)
-    said = words(effect(found))  # rounded, 0.35 - 0.25 is not more than 0.1
-    assert "better by more than 0.1 nats: 1;" in said
-    assert "None of their losses" not in said
+    text = words(effect(found))  # rounded, 0.35 - 0.25 is not more than 0.1
+    assert "better by more than 0.1 nats: 1;" in text
+    assert "None of their losses" not in text
 
 
 def test_a_long_way_is_cut_short() -> None:
     looks = tuple(PathStep(5 - number, number, number + 1) for number in range(6))
-    said = words(effect(changed(leaking({6: looks}), f=1.0)))
-    assert "in L0 e (5) may attend to f (6), 4 more attention steps, in L5 <s> (0) may attend to a (1)." in said
+    text = words(effect(changed(leaking({6: looks}), f=1.0)))
+    assert "in L0 e (5) may attend to f (6), 4 more attention steps, in L5 <s> (0) may attend to a (1)." in text
 
 
 def test_tokens_are_text() -> None:
@@ -75,7 +75,7 @@ def test_the_table_has_those_first_that_gain_most_and_no_more_than_fit() -> None
     assert [row[2:] for row in rows] == [["3.00", "0.25"], ["4.00", "4.50"]]
     tokens = MAX_LEAKED_TOKENS + 5
     many = Effect(
-        [f"t{place}" for place in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
+        [f"t{index}" for index in range(tokens)], np.ones(tokens), np.ones(tokens), 1, SAME, 1, SAME,
         range(1, tokens), {token: (PathStep(0, token - 1, token),) for token in range(1, tokens)},
     )  # fmt: skip
     assert "and 4 more" in leaked_tokens_table(many)

@@ -40,7 +40,7 @@ class TestFills:
 
     def test_the_number_that_stands_in_the_cell_is_the_precisions_own(self) -> None:
         rows = cells_of(fills_table(compared()))
-        written = {(list(FILLS)[place // 3], list(DTYPES)[place % 3]): row[-5] for place, row in enumerate(rows[:-1])
+        written = {(list(FILLS)[index // 3], list(DTYPES)[index % 3]): row[-5] for index, row in enumerate(rows[:-1])
                    if len(row) >= 6}  # fmt: skip
         assert written["−∞", "float16"] == "−∞"
         assert written["finfo.min", "float32"] == "−3.4e38"
@@ -110,9 +110,9 @@ class TestSentences:
         found = compared(sink=4.0)
         right, lost = found.ours.damage, found.after[0].damage
         assert right.most_total < 0.99
-        kept = [f"{percent(one.least_total)} to {percent(one.most_total)}" for one in (right, lost)]
-        assert f"keeps {kept[0]} of its attention beside its sink; multiplied" in unescape(order_sentence(found))
-        assert f"after it, {kept[1]}: the blocked" in unescape(order_sentence(found))
+        shares = [f"{percent(one.least_total)} to {percent(one.most_total)}" for one in (right, lost)]
+        assert f"keeps {shares[0]} of its attention beside its sink; multiplied" in unescape(order_sentence(found))
+        assert f"after it, {shares[1]}: the blocked" in unescape(order_sentence(found))
 
     def test_a_sink_leaves_no_nan(self) -> None:
         words = fills_sentence(compared(sink=0.5))

@@ -26,7 +26,7 @@ def windowed(tokens: int, size: int, layers: int = LAYERS, query: int = 0) -> Re
     seen = np.stack([((first > 0) & (first <= n)).sum(1) for n in range(1, layers + 1)])
     window = np.stack([((back >= 0) & (back < size)).sum(1)] * layers)
     blocked = {"causal": back < 0, "sliding": np.abs(back) >= size}
-    labels, names = [f"t{place}" for place in range(tokens)], [f"L{layer}" for layer in range(layers)]
+    labels, names = [f"t{index}" for index in range(tokens)], [f"L{layer}" for layer in range(layers)]
     reach = Reach(first.astype(np.int16), window, seen, blocked)
     return ReachView(reach, 2, labels, query, names, np.ones(tokens, bool))
 

@@ -44,7 +44,7 @@ def row_of(keys: int = TOKENS, seed: int = 0, arithmetic: Arithmetic = PLAIN, **
         blocked=blocked,
         values=random.normal(size=(keys, WIDTH)).astype(np.float32),
         query="who",
-        keys=[f"k{place}" for place in range(keys)],
+        keys=[f"k{index}" for index in range(keys)],
         position=3,
     )
 
@@ -57,13 +57,13 @@ def steps_of(tokens: int = TOKENS, **blocked: np.ndarray) -> HeadSteps:
     free = ~np.any([np.zeros(raw.shape, bool), *blocked.values()], axis=0)
     powers = np.exp(scaled) * free
     weights = (powers / np.maximum(powers.sum(1, keepdims=True), 1e-30)).astype(np.float32)
-    labels = [f"t{place}" for place in range(tokens)]
+    labels = [f"t{index}" for index in range(tokens)]
     head = HeadView(weights, scaled, blocked, labels, labels)
     return HeadSteps(head, raw, values, weights @ values, replace(row_of(tokens), position=tokens // 2))
 
 
-def panel(figure: go.Figure, place: str, names: tuple[str, ...]) -> Any:
-    (found,) = [trace for trace in figure.data if trace.xaxis == "x" + place and trace.name in names]
+def panel(figure: go.Figure, axis: str, names: tuple[str, ...]) -> Any:
+    (found,) = [trace for trace in figure.data if trace.xaxis == "x" + axis and trace.name in names]
     return found
 
 
@@ -104,8 +104,8 @@ class TestTable:
     @pytest.mark.parametrize("seed", range(5))
     def test_what_is_shown_adds_up_to_what_is_shown(self, seed: int) -> None:
         *body, total = cells_of(steps_table(row_of(seed=seed, **IN_A_ROW)))
-        for column, place in ((-3, 1), (-2, 2)):
-            assert sum(number(cells[column]) for cells in body) == pytest.approx(number(total[place]), abs=1e-5)
+        for column, index in ((-3, 1), (-2, 2)):
+            assert sum(number(cells[column]) for cells in body) == pytest.approx(number(total[index]), abs=1e-5)
 
     def test_a_weight_too_small_for_six_digits_is_not_called_0(self) -> None:
         row = replace(row_of(3), raw=np.array([0.0, -40.0, -90.0]), blocked={"causal": np.array([False, False, True])})
@@ -131,9 +131,9 @@ class TestTable:
     def test_what_an_architecture_adds_has_its_own_columns(self) -> None:
         row = replace(row_of(arithmetic=Arithmetic(0.3, WIDTH, 1.7, True, True)), bias=np.full(TOKENS, 0.25), sink=0.8)
         *body, sink, total = cells_of(steps_table(row))
-        for place, cells in enumerate(body):
+        for key, cells in enumerate(body):
             assert [number(cell) for cell in cells[2:6]] == pytest.approx(
-                [row.scaled[place], row.capped[place], 0.25, row.score[place]], abs=5.1e-5
+                [row.scaled[key], row.capped[key], 0.25, row.score[key]], abs=5.1e-5
             )
         assert "sink" in sink[0]
         assert number(sink[2]) == pytest.approx(1 - row.weights.sum(), abs=1e-6)
@@ -154,9 +154,9 @@ class TestValues:
         drawn = drawn_values(row)
         assert len(drawn) == MAX_VALUES
         pale, solid = figure.data[:-1:2], figure.data[1:-1:2]
-        for place, value, added in zip(drawn, pale, solid, strict=True):
-            np.testing.assert_allclose(value.y, row.values[place], atol=1e-6)
-            np.testing.assert_allclose(added.y, row.weights[place] * row.values[place], atol=1e-6)
+        for key, value, added in zip(drawn, pale, solid, strict=True):
+            np.testing.assert_allclose(value.y, row.values[key], atol=1e-6)
+            np.testing.assert_allclose(added.y, row.weights[key] * row.values[key], atol=1e-6)
         np.testing.assert_allclose(figure.data[-1].y, row.weights @ row.values, atol=1e-6)
         (numbers,) = figure_tables(figure)
         names = [str(name) for name in numbers.table.columns]
@@ -165,7 +165,7 @@ class TestValues:
 
     def test_strips_share_one_range_and_do_not_overlap(self) -> None:
         figure = values_figure(row_of(40))
-        axes = [figure.layout[f"yaxis{place or ''}"] for place in [0, *range(2, MAX_VALUES + 2)]]
+        axes = [figure.layout[f"yaxis{axis or ''}"] for axis in [0, *range(2, MAX_VALUES + 2)]]
         assert len({axis.range for axis in axes}) == 1
         domains = [axis.domain for axis in axes]
         assert all(upper[0] >= lower[1] for upper, lower in itertools.pairwise(domains))
@@ -192,8 +192,8 @@ class TestFigure:
     def test_what_the_mask_wrote_is_hatched_and_says_what_blocks(self) -> None:
         figure = steps_figure(steps_of(**MASKS), dark=False)
         assert {image.xref for image in figure.layout.images} == {"x" + MASKED, "x" + WEIGHTS}
-        for place in (MASKED, WEIGHTS):
-            blocked = panel(figure, place, ("blocked",))
+        for axis in (MASKED, WEIGHTS):
+            blocked = panel(figure, axis, ("blocked",))
             assert "%{text}" in blocked.hovertemplate
             assert "blocked by causal and padding" in np.array(blocked.text)
         assert not steps_figure(steps_of(), dark=False).layout.images

@@ -28,10 +28,10 @@ APART = {  # by side, positions and mask, as for a causal model with learned pos
 }  # fmt: skip
 
 
-def all_ways(apart: dict[tuple[str, str], tuple[float, float, float]] = APART) -> list[Way]:
+def all_ways(by_way: dict[tuple[str, str], tuple[float, float, float]] = APART) -> list[Way]:
     return [
         Way(side, mask, positions, difference, 1 if difference > 1e-3 else 0, difference <= 1e-3)
-        for (side, positions), differences in apart.items()
+        for (side, positions), differences in by_way.items()
         for mask, difference in zip(("off", "keys", "both"), differences, strict=True)
     ]
 
@@ -113,12 +113,12 @@ class TestWords:
     def test_a_wrong_way_says_how_wrong_whose_and_what_would_mend_it(self) -> None:
         ways = all_ways()
         shown = one(ways, "left", "keys", "cells")
-        said = words.sentence(TEXTS, shown, "logits") + words.advice(ways, shown, 3)
-        assert "Left padding, padding mask on keys, position ids 0…2: wrong" in said
-        assert "Sentence 2's logits differ by up to 3.1" in said
-        assert "instead of <b>“·x”</b> (25.0%)" in said
-        assert f"Correct would be: position ids from the mask. The largest difference is then {amount(2e-6)}" in said
-        assert "<script>" not in said
+        text = words.sentence(TEXTS, shown, "logits") + words.advice(ways, shown, 3)
+        assert "Left padding, padding mask on keys, position ids 0…2: wrong" in text
+        assert "Sentence 2's logits differ by up to 3.1" in text
+        assert "instead of <b>“·x”</b> (25.0%)" in text
+        assert f"Correct would be: position ids from the mask. The largest difference is then {amount(2e-6)}" in text
+        assert "<script>" not in text
 
     def test_no_way_at_all(self) -> None:
         ways = [replace(way, correct=False) for way in all_ways()]
@@ -137,26 +137,26 @@ class TestWords:
         assert "0…" not in words.advice(own, own[0], 3)
 
     def test_a_difference_is_said_with_the_position_ids_that_it_holds_for(self) -> None:
-        said = dict(words.reasons(all_ways(), causal=True, cells=3, tolerance=1e-3))
-        assert "With ids from the mask, the largest difference is 15 without a padding mask and" in said["Left padding"]
+        why = dict(words.reasons(all_ways(), causal=True, cells=3, tolerance=1e-3))
+        assert "With ids from the mask, the largest difference is 15 without a padding mask and" in why["Left padding"]
         ids = "With left padding and a padding mask, the largest difference is 8.0 with ids 0…2 and"
-        assert ids in said["Position ids"]
+        assert ids in why["Position ids"]
         own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
-        said = dict(words.reasons(own, causal=True, cells=3, tolerance=1e-3))
-        assert not any("ids from the mask" in text for text in said.values())
+        why = dict(words.reasons(own, causal=True, cells=3, tolerance=1e-3))
+        assert not any("ids from the mask" in text for text in why.values())
 
     def test_a_window_of_the_model_is_named_where_padding_comes_within_it(self) -> None:
         for causal, sides in ((True, {"Left padding"}), (False, {"Left padding", "Right padding"})):
-            said = dict(words.reasons(all_ways(), causal=causal, cells=3, tolerance=1e-3, local=True))
-            assert {title for title, text in said.items() if "only within these" in text} == sides
+            why = dict(words.reasons(all_ways(), causal=causal, cells=3, tolerance=1e-3, local=True))
+            assert {title for title, text in why.items() if "only within these" in text} == sides
 
     def test_masked_queries_are_said_to_change_nothing_only_where_they_do(self) -> None:
         """A convolution beside the attention, as in ConvBERT, reads padding whatever the masks are."""
         differ = APART | {("right", "counted"): (14.0, 8.0, 8.73)}
-        for apart, alike in ((APART, True), (differ, False)):
-            said = dict(words.reasons(all_ways(apart), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]
-            assert ("nothing that padding attends to reaches a sentence" in said) == alike
-            assert said.endswith("columns are equal." if alike else "differ by at most 0.73.")
+        for by_way, alike in ((APART, True), (differ, False)):
+            text = dict(words.reasons(all_ways(by_way), causal=False, cells=3, tolerance=1e-3))["Masking queries too"]
+            assert ("nothing that padding attends to reaches a sentence" in text) == alike
+            assert text.endswith("columns are equal." if alike else "differ by at most 0.73.")
 
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), differences=(3.0, NAN, NAN))
