@@ -245,10 +245,10 @@ def quick_check(
     seed: int = 0,
     seconds: float | None = None,
 ) -> CheckReport:
-    """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to two more where a module does
-    not say how many ids and tokens it reads. ids [T], or `length` random ones: by default 130, or what the context
-    allows. If the rows of a batch change each other, the law "batch" is broken
-    instead. Raises CannotCheck for a module that cannot be called, or whose outputs are NaN or differ between runs."""
+    """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to two more if a module does not
+    state its vocabulary and context. ids [T], or `length` random ones: by default 130, or what the context allows. If
+    the rows of a batch change each other, the law "batch" is broken instead. Raises CannotCheck for a module that
+    cannot be called, or whose outputs are NaN or differ between runs."""
     prepare.check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
     if ids is None and length is None and subject.device.type == "cpu":

@@ -200,7 +200,7 @@ def test_forwards_where_the_context_is_not_known(drop: bool) -> None:
     module.register_forward_hook(lambda *_: calls.append(1), always_call=True)
     with pytest.raises(unmask.CannotCheck, match="the same 50 tokens") if drop else nullcontext():
         unmask.assert_causal(module)
-    assert len(calls) == 3 + drop
+    assert len(calls) == 4 + drop  # one fails at 130 tokens, and one finds the vocabulary
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
