@@ -25,14 +25,15 @@ from viz.lessons.phone import language_of, phone_page
 os.environ["UNMASK_SHARED"] = os.environ.get("UNMASK_SHARED", "").strip() or "true"  # empty counts as not set
 settings = Settings.of_server()
 STOP_SECONDS = 5.0  # for open requests; `docker stop` waits for ten
+CLOSE_SECONDS = 2.0  # for the workers to end
 
 
 def end_now(scheduler: Scheduler) -> None:
     """End the process and its workers. uvicorn itself waits for all clients, also those that send or read nothing."""
-    try:
-        scheduler.close()
-    finally:
-        os._exit(0)
+    closing = Thread(target=scheduler.close, daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+    os._exit(0)
 
 
 @asynccontextmanager

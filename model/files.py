@@ -1,5 +1,6 @@
 """Atomic writes, bounded reads of untrusted files and archives, and the output of commands."""
 
+import errno
 import io
 import os
 import stat
@@ -16,6 +17,8 @@ from i18n import msg
 MAX_ENTRIES = 1_000  # of an archive: the list of entries itself takes memory
 CENTRAL_ENTRY = b"PK\x01\x02"  # the signature of each entry in a ZIP's central directory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # bzip2 and LZMA expand a millionfold, without a limit
+OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of files that a process has open
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # Windows has neither O_NONBLOCK nor FIFOs
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -51,18 +54,26 @@ def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
 
 def write(path: Path, data: bytes) -> None:
     """Write data to path atomically: whatever happens (a full disk, kill -9), path holds its old content or all of
-    data. A symlink is followed; a device or a FIFO is written to, not replaced. Raises OSError with a full sentence; no
-    part of data is left then, except in a device or a FIFO."""
-    replaced = path.is_file() or not path.exists()
+    data. A symlink is followed; a device, a FIFO or an open file (/dev/stdout) is appended to, not replaced. Raises
+    OSError with a full sentence; no part of data is left then, except in these."""
     target = Path(os.path.realpath(path))
     temporary = target.parent / f"{target.name[:50]}.{token_hex(8)}.tmp"  # at most 255 bytes, and unique
+    replaced = True
     try:
+        if target.is_symlink():  # still a link: one of a loop
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        is_open = str(path.absolute()).startswith(OPEN_FILES)
+        replaced = not is_open and (target.is_file() or not target.exists())
         if replaced:
             with temporary.open("xb") as file:
                 file.write(data)
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             temporary.replace(target)
         else:
-            path.write_bytes(data)
+            stream = STREAMS.get(str(path))  # opened by name, a redirected one would be written from its start
+            with path.open("ab") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
+                file.write(data)
     except OSError as error:
         kept = "; what was there before is as it was" if replaced else ""  # not shown
         raise OSError(f"{path} was not written ({error.strerror}){kept}") from error  # not shown

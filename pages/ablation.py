@@ -10,7 +10,7 @@ page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch
 from model.heads.ablation import AblatedHeads, answer, next_token_id, outcome
 from serving.job import ModelRef
 from ui import controls, explain, results, run_view
-from ui.ablation import WAY_PHRASES, WAY_PHRASES_PLURAL, AblationLink, choose_heads, choose_way, mask_name, show
+from ui.ablation import METHOD_PHRASES, METHOD_PHRASES_PLURAL, AblationLink, choose_heads, choose_way, mask_name, show
 from ui.guard import guarded
 from ui.heads import query
 from ui.results import cached_figure
@@ -50,7 +50,7 @@ pieces = batch.pieces[row]
 target = ablation.PredictionTarget(answered.label, pieces[position], position, follows is not None)
 names = [run_view.name_of(model, attention, *head) for head in chosen]
 chances = answered.log_probability, without.log_probability
-templates = WAY_PHRASES_PLURAL if len(chosen) > 1 else WAY_PHRASES
+templates = METHOD_PHRASES_PLURAL if len(chosen) > 1 else METHOD_PHRASES
 off_words = say(templates[way], what=say(mask_name(st.session_state.mask_off, spec, attention)))
 sentence = ablation.sentence(names, off_words, target, *chances)
 candidates = [Candidate(*one) for one in without.candidates]

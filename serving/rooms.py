@@ -260,9 +260,9 @@ class Rooms:
         choices = 0 if full else shown.choices
         fields = {"step": shown.step.encode(), "choices": b"%d" % choices, "body": shown.body}
         (ends,) = self.hashes.get(name, "ends")
-        self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
-        if asked is not None and not full:
+        if asked is not None and not full:  # first, so that no one sees the step without its note
             self.hashes.put(notes, {shown.step: json.dumps(asked).encode()}, int(ends or 0))
+        self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
         """Return the version of the current step; None if there is no such room."""

@@ -51,12 +51,12 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: AblatedH
 
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
-WAY_PHRASES = {
+METHOD_PHRASES = {
     "zero": N_("output set to 0"),
     "mean": N_("output set to its mean over this text"),
     "mask": N_("seeing {what}"),
 }
-WAY_PHRASES_PLURAL = WAY_PHRASES | {
+METHOD_PHRASES_PLURAL = METHOD_PHRASES | {
     "zero": N_("outputs set to 0"),
     "mean": N_("outputs set to their means over this text"),
 }

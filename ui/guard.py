@@ -37,7 +37,7 @@ def _without_stop(text: str) -> str:
     return str(translated(text)).strip().rstrip(".。")
 
 
-def error_message_of(work: Callable[[], object]) -> Message | None:
+def error_from_running(work: Callable[[], object]) -> Message | None:
     """Do the work. Returns the message for the user if it fails, else None."""
     try:
         work()

@@ -27,7 +27,7 @@ from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results, run_view
-from ui.guard import error_message_of, guarded, show_error
+from ui.guard import error_from_running, guarded, show_error
 from ui.heads.head import callbacks
 from ui.results import cached_figure
 from ui.widgets import bound, download, one_of, whole_number, whole_numbers
@@ -339,7 +339,7 @@ def _read_next_part(running: bool) -> dict[str, Any]:
     """Read a part of the stream, and draw all results so far; reruns by itself while the stream continues."""
     now: StreamingState = st.session_state.stream_now
     if now.running and not st.session_state.pop("stream_begun", False):
-        now.problem = error_message_of(partial(now.read, PART_SECONDS))
+        now.problem = error_from_running(partial(now.read, PART_SECONDS))
     found: StreamedText = now.found
     now.running &= not (found.over or now.problem)
     if now.running != running:

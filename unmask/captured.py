@@ -88,7 +88,8 @@ def capture(
     numbers = [number for number, call in enumerate(calls.found) if call["weights"].shape == shape]
     some = [calls.found[number] for number in numbers]
     left_out = f", {len(some)} of {len(calls.found)} attention calls" if len(some) < len(calls.found) else ""
-    one_head = f", row {row} of {calls.rows} in calls of three axes" if shape[0] == 1 < calls.rows else ""
+    rows = max(calls.rows[number] for number in numbers)
+    one_head = f", row {row} of {rows} in calls of three axes" if shape[0] == 1 < rows else ""
     queries, keys = _labels(tokens, shape[1:])
     expect_weights([torch.from_numpy(call["weights"]) for call in some])
     return CapturedHeads(
@@ -145,12 +146,12 @@ def from_transformer_lens(
 
 class _Calls(TorchFunctionMode):
     """A mode that records what each call of F.scaled_dot_product_attention computes for a row. found: arrays by
-    name. rows: the most of a call of three axes."""
+    name. rows: of each call of three axes, else 1."""
 
     def __init__(self, row: int) -> None:
         super().__init__()
         self.found: list[dict[str, np.ndarray]] = []
-        self.rows = 1
+        self.rows: list[int] = []
         self._row, self._cells = row, 0
 
     def __torch_function__(
@@ -180,7 +181,7 @@ class _Calls(TorchFunctionMode):
         rows = torch.broadcast_shapes(*(given[name].shape[:-own] for name in ARGUMENTS[:3]))
         rows = rows or (1,) * (own - 2)  # [H,T,D] -> [1,H,T,D]
         given |= {name: given[name].expand(*rows, *given[name].shape[-own:]) for name in ARGUMENTS[:3]}
-        self.rows = max(self.rows, len(given["query"]) if given["query"].ndim == 3 else 1)
+        self.rows.append(len(given["query"]) if given["query"].ndim == 3 else 1)
         q, k, v = (_select_row(given[name], self._row).float() for name in ARGUMENTS[:3])
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)

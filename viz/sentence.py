@@ -73,7 +73,7 @@ def named(token: str, position: int) -> Markup:
     return Markup("<b>{}</b> ({})").format(token, position)
 
 
-def loss_worsened(now: np.ndarray, standard: np.ndarray) -> bool:
+def some_loss_worsened(now: np.ndarray, standard: np.ndarray) -> bool:
     """Whether some token is predicted noticeably worse than under the masks that the model was trained with."""
     return bool(np.nanmax(now - standard, initial=-np.inf) > NOTICED)
 

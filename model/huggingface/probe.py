@@ -131,7 +131,7 @@ class NativeMask:
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
 
 
-def mask_sizes_of(config: PreTrainedConfig) -> tuple[int, ...]:
+def edges_of_masks(config: PreTrainedConfig) -> tuple[int, ...]:
     """Return the lengths of windows, chunks and blocks in a configuration."""
     found = set()
 
@@ -291,7 +291,7 @@ class Probe(AttentionRun):
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
-        """keeps: see Inputs.keeps. edges: see mask_sizes_of. far: see far_positions."""
+        """keeps: see Inputs.keeps. edges: see edges_of_masks. far: see far_positions."""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # masks passed to transformers, and their kinds

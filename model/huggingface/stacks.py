@@ -24,7 +24,7 @@ from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_
 USUAL_CONTEXT = 512  # for relative positions, without a stated limit: T5's training length
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
-UNWINDOWED_LAYERS: dict[
+UNWINDOWED_CACHE_LAYERS: dict[
     type, Callable[[], Any]
 ] = {  # cache layers limited to a window -> layers that keep every position
     cache_utils.DynamicSlidingWindowLayer: cache_utils.DynamicLayer,
@@ -137,7 +137,8 @@ class OneStack(Stacks):
         """Return an empty cache that keeps every position: a layer's window mask hides those outside its window."""
         cache = cache_utils.DynamicCache(config=self.stack.config)
         cache.layers = [
-            UNWINDOWED_LAYERS[type(layer)]() if type(layer) in UNWINDOWED_LAYERS else layer for layer in cache.layers
+            UNWINDOWED_CACHE_LAYERS[type(layer)]() if type(layer) in UNWINDOWED_CACHE_LAYERS else layer
+            for layer in cache.layers
         ]
         return cache
 

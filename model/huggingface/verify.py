@@ -161,7 +161,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> E
             _switch(stacks, "eager")
             inputs, expected = _rows(stacks, left=stacks.takes_positions)
             _switch(stacks, attention_hook.NAME)
-    edges = probe.mask_sizes_of(stacks.network.config)
+    edges = probe.edges_of_masks(stacks.network.config)
     looking = probe.Probe(inputs.keeps(), edges, probe.far_positions(edges, stacks.context()))
     stacks.states(looking, inputs)
     sites = tuple(looking.sites)
@@ -238,7 +238,7 @@ def _inputs(stacks: Stacks, *, left: bool) -> Inputs:
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # it may be from the vocabulary of a larger model
     longest = min(MAX_TOKENS, stacks.context() - EXTRA_SOURCE_TOKENS, MAX_WORK / (2 * stacks.network.num_parameters()))
-    lengths = [edge + EXTRA_SOURCE_TOKENS for edge in probe.mask_sizes_of(stacks.network.config)]
+    lengths = [edge + EXTRA_SOURCE_TOKENS for edge in probe.edges_of_masks(stacks.network.config)]
     length = max([TOKENS, *(length for length in lengths if length <= longest)])
 
     def batch(tokens: int) -> Inputs:

@@ -361,7 +361,8 @@ def _kinds_sentence(found: "NamedMask", reading: Reading) -> str:
     if reading.parts:
         phrases.append(msg("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
     if reading.shared:
-        phrases.append(msg("sinks of {size} across documents", size=reading.shared))
+        phrases.append(msg_count("the first key visible in all documents",
+                                 "the first {count} keys visible in all documents", reading.shared))  # fmt: skip
     if reading.padding:
         phrases.append(msg_count("{count} key of padding at one end", "{count} keys of padding at one end",
                                  abs(reading.padding)))  # fmt: skip

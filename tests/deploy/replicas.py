@@ -58,10 +58,9 @@ def main() -> None:
         time.sleep(3)
         assert not buffered(), f"the proxy has {buffered() / 1e6:.0f} MB of responses in files"
         print(f"{len(held)} users who do not read a script take no files of the proxy")
-        held = hold(address, FRAMED, "/ HTTP/1.1\r\nHost: proxy\r\nX: ")
+        held = hold(address, FRAMED, "/ HTTP/1.1\r\nHost: proxy\r\nX: ")  # requests of which a part was sent
         asyncio.run(come_alike(address, FRAMED))
         print(f"{FRAMED} users in frames of another site, alike and without a cookie, are all served")
-        print(f"beside {len(held)} connections that have sent a part of a request")
 
 
 @contextmanager

@@ -99,6 +99,31 @@ def test_a_symlink_is_followed_and_no_other_file_is_touched(tmp_path: Path) -> N
     assert set(tmp_path.iterdir()) == {link, target, other}
 
 
+def test_links_in_a_loop_and_a_name_that_is_too_long_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (loop, tmp_path / ("x" * 300)):
+        with pytest.raises(OSError, match=r"was not written \(.+\); what was there before is as it was"):
+            files.write(path, b"text")
+    assert [path.is_symlink() for path in tmp_path.iterdir()] == [True]
+
+
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    private = tmp_path / "report.html"
+    private.touch(0o600)
+    files.write(private, b"text")
+    assert (private.stat().st_mode & 0o777, private.read_bytes()) == (0o600, b"text")
+
+
+@pytest.mark.parametrize(("mode", "before"), [("wb", b""), ("ab", b"precious ")])
+def test_standard_output_that_is_a_file_keeps_what_is_written_around(mode: str, before: bytes, tmp_path: Path) -> None:
+    write = "from pathlib import Path; from model import files; files.write(Path('/dev/stdout'), b'page ')"
+    (tmp_path / "out").write_bytes(b"precious ")
+    with (tmp_path / "out").open(mode) as out:
+        subprocess.run([sys.executable, "-c", f"{write}; print('more')"], stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == before + b"page more\n"
+
+
 @pytest.mark.parametrize("command", ["page", "report"])
 def test_a_fifo_is_written_to_and_stays_one(command: str, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"

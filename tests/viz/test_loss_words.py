@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from viz.sentence import loss_words, loss_worsened
+from viz.sentence import loss_words, some_loss_worsened
 
 NAN = float("nan")
 TOKENS = ["<start>", "the", "<b>", "sat", "on"]
@@ -19,7 +19,7 @@ def words(now: list[float]) -> str:
     [([NAN, 1.0, 2.0, 3.0, 1.0], False), ([NAN, 3.05, 4.0, 5.0, 2.0], False), ([NAN, 1.0, 2.0, 3.0, 2.2], True)],
 )
 def test_a_model_is_misled_where_a_token_got_worse(now: list[float], expected: bool) -> None:
-    assert loss_worsened(np.array(now), STANDARD) is expected
+    assert some_loss_worsened(np.array(now), STANDARD) is expected
 
 
 def test_of_tokens_that_are_alike_the_position_tells_whose_loss_changes_most() -> None:
@@ -29,4 +29,4 @@ def test_of_tokens_that_are_alike_the_position_tells_whose_loss_changes_most() -
 
 def test_no_losses() -> None:
     assert loss_words(np.full(3, NAN), np.full(3, NAN), ["a", "b", "c"]) == ""
-    assert not loss_worsened(np.full(3, NAN), np.full(3, NAN))
+    assert not some_loss_worsened(np.full(3, NAN), np.full(3, NAN))

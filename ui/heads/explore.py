@@ -23,7 +23,7 @@ from viz.head import comparison_figure, head_figure
 from viz.html import signs
 from viz.numbers import leak_shares, leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
-from viz.sentence import loss_words, loss_worsened, prediction_words, sentence
+from viz.sentence import loss_words, prediction_words, sentence, some_loss_worsened
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
@@ -141,7 +141,7 @@ def _show_predictions(now: RunView, standard: RunView, tokens: DeltaGenerator, l
     if moved:
         tokens.html(page.note(moved))
     with losses:
-        if loss_worsened(*curves):
+        if some_loss_worsened(*curves):
             st.caption(say(explain.OFF_DISTRIBUTION_NOTE))
         if now.model.kind == "decoder" and now.model.standard.causal and not now.masks.causal:
             page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))

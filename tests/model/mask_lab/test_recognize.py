@@ -48,12 +48,18 @@ RIGHT = {
 IN_PARTS = {
     "packed": (CAUSAL & (PART[:, None] == PART), "documents of 5, 3, 5 tokens"),
     "Llama 4's chunks": (CAUSAL & (Q // 4 == K // 4), "documents of 4, 4, 4, 1 tokens"),
-    "packed, with four sinks": (SHARED | (K < 4), "documents of 6, 7 tokens and sinks of 4 across documents"),
-    "packed, with a prompt": (CAUSAL & (SHARED | (K < 4)), "documents of 6, 7 tokens and sinks of 4 across documents"),
-    "packed, with a sink": (SHARED | (K < 1), "It is: causal mask, documents of 6, 7 tokens and sinks of 1 across"),
+    "packed, with four sinks": (
+        SHARED | (K < 4),
+        "documents of 6, 7 tokens and the first 4 keys visible in all documents",
+    ),
+    "packed, with a prompt": (
+        CAUSAL & (SHARED | (K < 4)),
+        "documents of 6, 7 tokens and the first 4 keys visible in all documents",
+    ),
+    "packed, with a sink": (SHARED | (K < 1), "It is: causal mask, documents of 6, 7 tokens and the first key visible"),
     "a window, packed, with a sink": (
         WINDOW & SHARED | (K < 1),
-        "window of 4, sinks of 1, documents of 6, 7 tokens and sinks of 1 across documents",
+        "window of 4, sinks of 1, documents of 6, 7 tokens and the first key visible in all documents",
     ),
     "four sinks": (CAUSAL & ((Q - K < 3) | (K < 4)), "sinks of 4 and opened cells within the causal mask"),
 }
