@@ -147,9 +147,10 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
         alive = alive or bool((moved[~closed] > trial.tolerance).any())
         if amount > trial.tolerance and not rounding.explains(amount, partial(_leaked, changed=changed, change=change)):
             row = int(moved.masked_fill(~closed, 0.0).argmax())
-            of_row = rounding.trial if amount > rounding.trial.tolerance else trial  # a leak that only float64 shows
+            of_row = rounding.trial_that_shows(amount)
             try:
-                return _leak(of_row, changed, change, row, short)
+                precise = _moved(of_row, changed, change)  # not the output that rounding changes most
+                return _leak(of_row, changed, change, int(precise.masked_fill(~closed, 0.0).argmax()), short)
             except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; the leak remains
                 begin, end, _ = change.indices(trial.length)
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
