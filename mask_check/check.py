@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
+from mask_check import cache, differentiate, kernels, longer, packing, padding, parameters, reach, source
 from mask_check.findings import (
     BROKEN,
     DECISIVE,
@@ -62,7 +62,7 @@ JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by key, as in findings
     "unpositioned": padding.judge_unpositioned,
     "images": reach.judge_images,
     "layers": differentiate.judge_layers,
-    "parameters": differentiate.judge_parameters,
+    "parameters": parameters.judge_parameters,
     "derivative": differentiate.judge_derivative,
     "checkpointing": differentiate.judge_checkpointing,
     "compile": differentiate.judge_compile,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_count, msg_list, msg_together
+from i18n import N_, msg, msg_count, msg_list
 from mask_check.declared import Declared, LayerMask
 from mask_check.findings import BROKEN, OBEYS, Finding, format_amount, skipped, unknown
 from mask_check.kernels import training_without_dropout
@@ -22,18 +22,13 @@ from mask_check.subject import embeddings, hooks_on, max_difference, model_of_tr
 from mask_check.trial import CheckTrial, within
 from model.errors import CheckpointError
 
-MAX_PARAMETERS = 5e8  # most parameters whose gradients are kept in memory too
 # Steps of finite differences, several in case a kink lies within one, and the largest error, as a share of the scale
 # of all directions: in float64, and if a module computes in float32 inside, as many do in norms and softmax
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # largest relative spread of these differences where there is a derivative
 MAX_NAMED = 200
-ROUTED_ROWS = 8  # more random rows, and rows of one token, in which a parameter without a gradient may have one
-LISTS = nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict
-LISTED = 5  # most parameters without a gradient that are named
 LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # share of the largest gradient: gradients below it before they end may have decayed to 0
-OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
@@ -162,60 +157,6 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
     return Finding.at(pair, words, **values, distance=shut[0] - (mask.window is None), silent=len(shut))
 
 
-def judge_parameters(trial: CheckTrial) -> Finding:
-    """A random mix of all that the module returns has a gradient for every parameter: one without is never used.
-
-    Tolerated: nothing; a gradient is exactly 0 or not. Limits: parts that an initialization with zeros turns off; those
-    listed: experts that no row tried is routed to and, in models of transformers, parts for other inputs.
-    """
-    subject, module = trial.subject, trial.subject.inner
-    if any(subject.takes(name) for name in OTHER_INPUTS):
-        return skipped(msg("it has other inputs than ids, and parameters for them."))
-    if subject.parameters > MAX_PARAMETERS:
-        return skipped(msg("it is too large to keep a gradient of every parameter."))
-    named = _trained(module)
-    never = at_times = _without_gradient(trial, named, trial.ids)
-    rows = trial.random_rows(2 * ROUTED_ROWS, trial.length, trial.generator(15))
-    rows[ROUTED_ROWS:] = rows[ROUTED_ROWS:, :1].clone()  # rows of one token each, which is routed to few experts
-    for row in rows if never else ():
-        idle = _without_gradient(trial, named, row)
-        never, at_times = never & idle, at_times | idle
-    if not never:
-        return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
-    reached = {pattern for name in at_times - never for pattern in _patterns(module, name)}
-    routed = {name for name in never if "expert" in name or _patterns(module, name) & reached}
-    shown = [name for name in named if name in (never - routed or never)]
-    names = msg_list(shown[:LISTED])
-    if len(shown) > LISTED:
-        names = msg("{listed} and {count} more", listed=names, count=len(shown) - LISTED)
-    values = {"count": len(shown), "all": len(named), "names": names}
-    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
-    if never == routed:
-        words = msg_together([words, msg("They may be experts that only other texts are routed to.")])
-    return unknown(words) if never == routed or subject.is_transformers_model else Finding(BROKEN, words)
-
-
-def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Tensor) -> set[str]:
-    """Return the names of the parameters for which all that the module returns for a row [T] has no gradient."""
-    subject = trial.subject
-    with setting((p, "requires_grad", True) for p in named.values()), subject.uncompiled(), torch.enable_grad():
-        total = _mix(subject.call(row[None]), trial.generator(13))
-        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
-    asleep = any(not parameter.any() and "bias" not in name for name, parameter in named.items())
-    return {
-        name
-        for name, gradient in zip(named, gradients, strict=True)
-        if gradient is None or (not asleep and not gradient.any() and not name.endswith("bias"))
-    }
-
-
-def _patterns(module: nn.Module, name: str) -> set[str]:
-    """Return a parameter's name with a * for each key in a list or dict of parts, as all experts' names have it."""
-    keys = name.split(".")
-    lists = [index for index in range(len(keys)) if isinstance(module.get_submodule(".".join(keys[:index])), LISTS)]
-    return {".".join([*keys[:index], "*", *keys[index + 1 :]]) for index in lists}
-
-
 def judge_derivative(trial: CheckTrial) -> Finding:
     """The gradient with respect to all parameters agrees with finite differences, in a copy of the module in float64.
 
@@ -227,11 +168,11 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     if not fits_in_float64(trial):
         return skipped(msg("it is too large to be copied to float64 without --thorough."))
     copied, ids = subject.in_float64(), trial.ids[None]
-    named = _trained(copied.inner)
+    named = trained_parameters(copied.inner)
     steps = _directions(copied.inner, named, trial.generator(14))
 
     def mix() -> Tensor:
-        return _mix(copied.read(copied.call(ids), ids), trial.generator(13))
+        return random_mix(copied.read(copied.call(ids), ids), trial.generator(13))
 
     outputs, dtype = outputs_and_coarsest(copied, ids)
     same = trial.difference(outputs.to(trial.alone), trial.alone)
@@ -365,11 +306,11 @@ def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
     ids = trial.ids[None]
     with watching_embeddings(trial.subject, ids) as leaves, torch.enable_grad():
         logits = trial.subject.read(trial.subject.call(ids), ids)
-        each = gradients_by(leaves, _mix(logits, trial.generator(13))) if leaves else []
+        each = gradients_by(leaves, random_mix(logits, trial.generator(13))) if leaves else []
     return logits.detach()[0], torch.cat(each, -1) if each else None
 
 
-def _mix(found: Any, generator: torch.Generator) -> Tensor:
+def random_mix(found: Any, generator: torch.Generator) -> Tensor:
     """Return a random ±1 combination of all finite numbers in the tensors that a forward returned."""
     total = torch.zeros((), dtype=torch.float64)
     for one in tensors(found):
@@ -378,7 +319,7 @@ def _mix(found: Any, generator: torch.Generator) -> Tensor:
     return total
 
 
-def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained; if all are frozen, all but those that are never trained."""
     fixed = _fixed(module)
     named = {name: p for name, p in module.named_parameters() if p.is_floating_point() and p not in fixed}

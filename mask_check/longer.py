@@ -27,7 +27,7 @@ from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding
 from mask_check.kernels import described, row_mixing_cause
 from mask_check.rounding import LongRowRounding
 from mask_check.subject import CheckedModule, TookTooLong, largest, max_difference, restoring_module, text_config
-from mask_check.trial import CHANGES, CheckTrial, first_above, within
+from mask_check.trial import CHANGES, CheckTrial, within
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
 from serving import machine
@@ -138,28 +138,29 @@ def changes(trial: CheckTrial) -> list[slice]:
 
 def _judge(trial: CheckTrial, short: int) -> Finding:
     changed, declared = trial.other(trial.ids, trial.generator(11)), trial.declared.reach
-    max_change, alive, tolerance = 0.0, False, trial.tolerance
+    max_change, alive = 0.0, False
     rounding = LongRowRounding(trial)
     for change in changes(trial):
         moved = _moved(trial, changed, change)
         closed = ~declared[:, change].any(1)
         amount = float(moved[closed].max()) if bool(closed.any()) else 0.0
         alive = alive or bool((moved[~closed] > trial.tolerance).any())
-        if amount > trial.tolerance:
-            row = first_above(moved * closed, trial.tolerance)
+        if amount > trial.tolerance and not rounding.explains(amount, partial(_leaked, changed=changed, change=change)):
+            row = int(moved.masked_fill(~closed, 0.0).argmax())
+            of_row = rounding.trial_that_shows(amount)
             try:
-                if not rounding.explains(amount, partial(_leaked, changed=changed, change=change)):
-                    return _leak(trial, changed, change, row, short)
-                tolerance = rounding.trial.tolerance
+                precise = _moved(of_row, changed, change)  # not the output that rounding changes most
+                return _leak(of_row, changed, change, int(precise.masked_fill(~closed, 0.0).argmax()), short)
             except Exception as error:  # noqa: BLE001 - a shorter row may raise anything; the leak remains
                 begin, end, _ = change.indices(trial.length)
                 size, about = float(moved[row]), {"length": trial.length, "row": row, "why": first_line(error)}
                 words = msg(LEAK_OF_SEVERAL, size=format_amount(size), first=begin, last=end - 1, **about)
-                return Finding(BROKEN, words, size, trial.tolerance)
+                return Finding(BROKEN, words, size, of_row.tolerance)
         max_change = max(max_change, amount)
     if not alive:
         still = N_("in a row of {length} tokens no changed token changed an output by more than rounding.")
         return unknown(msg(still, length=trial.length))
+    tolerance = (rounding.trial if max_change > trial.tolerance else trial).tolerance
     return _abrupt_end_of_gradients(trial, short, max_change, tolerance) or Finding(OBEYS, "", max_change, tolerance)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mask_check.findings import NOISE_FACTOR, Noise
 from mask_check.subject import CheckedModule, TookTooLong, max_difference
 from mask_check.trial import CheckTrial, OperationObserver, rounding_of
 
@@ -60,6 +61,12 @@ class LongRowRounding:
         times smaller. measure: returns the amount in the trial that it is given."""
         small = amount <= self.trial.tolerance
         return small and (self.precise is None or measure(self.precise) * FLOAT64_FACTOR < amount)
+
+    def trial_that_shows(self, amount: float) -> CheckTrial:
+        """Return the trial whose tolerance an amount that rounding does not explain exceeds, in float64 if need be."""
+        if amount > self.trial.tolerance or self.precise is None:
+            return self.trial
+        return replace(self.precise, noise=Noise(amount / FLOAT64_FACTOR / NOISE_FACTOR, 0.0))
 
 
 def outputs_and_coarsest(subject: CheckedModule, ids: Tensor) -> tuple[Tensor, torch.dtype]:

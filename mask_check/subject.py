@@ -21,7 +21,7 @@ IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids of the next tokens
 EMBEDS = "inputs_embeds"
 NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
-OWN_WIDTHS = ("hidden_size", "dim")  # of a part these are an LSTM's states, a softmax's axis, one head of a rotation
+OWN_WIDTHS = ("hidden_size", "dim")  # of a part last: without weights these are a softmax's axis, a rotation's head
 WIDTHS = ("n_embd", "d_model", "in_features", "embed_dim", "normalized_shape", "input_size")
 KERNELS = ("sdpa", "flash_attn", "flex_attn", "attention_backend")  # in _supports_… of a transformers class
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
@@ -64,6 +64,10 @@ class CheckedModule:
         self._may_take_embeddings = not embeddings(inner)
         if isinstance(inner, torch.jit.ScriptModule):
             raise CannotCheck(msg(SCRIPTED))
+        parameters = list(module.parameters())
+        self.parameters = sum(p.numel() for p in parameters)
+        weight = next((p for p in parameters if p.is_floating_point()), torch.zeros(1))
+        self.dtype, self.device = weight.dtype, weight.device
         signature = inspect.signature(inner.forward).parameters
         self._takes = set(signature)
         further = any(argument.kind == argument.VAR_KEYWORD for argument in signature.values())
@@ -91,10 +95,6 @@ class CheckedModule:
         self.ignores_positions = False  # set by padding.judge_positions if they change nothing
         self._first = 0
         self.numbers_positions_by_padding = any(map(numbers_positions_by_padding, module.modules()))
-        parameters = list(module.parameters())
-        self.parameters = sum(p.numel() for p in parameters)
-        weight = next((p for p in parameters if p.is_floating_point()), torch.zeros(1))
-        self.dtype, self.device = weight.dtype, weight.device
 
     def takes(self, name: str) -> bool:
         return name in self._takes
@@ -135,15 +135,15 @@ class CheckedModule:
         """Create random embeddings, with the width that the config or the first part that has one declares."""
         attributes = [(part, name) for part in (self.config, self.inner) for name in (*OWN_WIDTHS, *WIDTHS)]
         attributes += [(part, name) for part in self.inner.modules() for name in WIDTHS]
+        attributes += [(part, name) for part in self.inner.modules() if part._parameters for name in OWN_WIDTHS]
         found = (getattr(part, name, None) for part, name in attributes)
         sizes = (one[-1] if isinstance(one, tuple) else one for one in found)
         width = next((one for one in sizes if isinstance(one, int) and one > 0), 0)
         if not width:
             raise CannotCheck(msg("it takes embeddings whose width is not known: give it a config"))
-        first = next((p for p in self.inner.parameters() if p.is_floating_point()), torch.zeros(1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
+            self.table = nn.Embedding(IDS_OF_TABLE, width).to(self.device, self.dtype)
 
     def uncompiled(self) -> AbstractContextManager[None]:
         """Call the module itself within the context, not its compiled form, which ignores new hooks."""

@@ -332,6 +332,37 @@ def test_the_width_of_embeddings_is_no_axis_and_no_other_part_s_width(judge: Any
     assert judge(FromEmbeddings(first)).finding("reach").verdict == OBEYS
 
 
+class OwnNorm(nn.Module):
+    """An RMSNorm as people write it, which keeps its width in `dim`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.weight = dim, nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.dim,), self.weight)
+
+
+class OwnWeights(FromEmbeddings):
+    """A FromEmbeddings module without Linear: only its norm states a width."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__(first)
+        del self.qkv
+        self.norm = OwnNorm(16)
+        self.weight = nn.Parameter(torch.randn(16, 48) * 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.norm(x) @ self.weight).chunk(3, -1)
+        return x + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pytest.mark.parametrize("first", [nn.Softmax(dim=2), nn.GLU(), Rotary(), nn.Identity()])
+@pytest.mark.parametrize("judge", [check, unmask.assert_causal])
+def test_the_width_of_embeddings_may_be_that_of_an_own_norm(judge: Any, first: nn.Module) -> None:
+    assert judge(OwnWeights(first)).finding("reach").verdict == OBEYS
+
+
 class Given(SmallAttention):
     """A module that changes its ids before it reads them, and cuts its outputs to their length."""
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mask_check import parameters
 from mask_check.check import check
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from tests.mask_check.modules import SmallAttention
@@ -38,6 +39,17 @@ class Routed(SmallAttention):
         return x
 
 
+class AllRun(Routed):
+    """A Routed decoder that runs all experts but the first for every token, most of them times 0."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        x = self.norms[2](self.norms[1](self.norms[0](SmallAttention.embed(self, ids))))
+        gate, chosen = self.router(x).softmax(-1).max(-1)
+        for number in range(1, len(self.ffns)):
+            x = x + (gate * (chosen == number))[..., None] * self.ffns[number](x)
+        return x
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("experts", [8, 16])
 def test_experts_that_one_row_is_not_routed_to_are_used(experts: int, named: bool) -> None:
@@ -61,3 +73,65 @@ def test_an_unused_part_among_experts_is_found() -> None:
     assert found.verdict == BROKEN
     assert "norms.2.weight, norms.2.bias." in found.words
     assert found.words.startswith("2 of ")
+
+
+class Parts(SmallAttention):
+    """A decoder that runs parts in lists after its embedding. kind: which parts, and how one of them is never run.
+
+    "adapters": of two with ReLU, which many tokens leave at 0. "layers": of two layers of experts, chosen by the id.
+    "deep": experts of two Linears each in a list of their own, chosen by the id; no id is of the last one.
+    "shared_expert": an expert that all tokens should have.
+    """
+
+    def __init__(self, kind: str, bias: bool = False) -> None:
+        super().__init__()
+        del self.position  # so that a row of one token gives its outputs one value
+        self.kind, size = kind, 2 if kind == "adapters" else 32
+        if kind == "adapters":
+            self.down = nn.ModuleList(nn.Linear(32, size, bias=bias) for _ in range(6))
+            self.up = nn.ModuleList(nn.Linear(size, 32, bias=bias) for _ in range(6))
+        elif kind == "shared_expert":
+            self.shared_expert = nn.Linear(32, 32, bias=bias)
+        else:
+            outer, inner = (2, 8) if kind == "layers" else (8, 2)
+            parts = [[nn.Linear(32, 32, bias=bias) for _ in range(inner)] for _ in range(outer)]
+            self.parts = nn.ModuleList(map(nn.ModuleList, parts))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        if self.kind == "adapters":
+            for number in (0, 1, 2, 4, 5):
+                x = x + self.up[number](self.down[number](x).relu())
+        for expert in range(8 if self.kind == "layers" else 7 if self.kind == "deep" else 0):
+            chosen = ids % (8 if self.kind == "layers" else 7) == expert
+            parts = [self.parts[0][expert]] if self.kind == "layers" else self.parts[expert]
+            if bool(chosen.any()):
+                y = x
+                for part in parts:
+                    y = part(y).tanh()
+                x = x + chosen[..., None] * y
+        return x
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "weights", "biases"), [("adapters", 2, 2), ("layers", 8, 8), ("shared_expert", 1, 1), ("deep", 2, 2)]
+)
+def test_a_part_that_never_runs_is_told_from_an_expert(kind: str, weights: int, biases: int, bias: bool) -> None:
+    found = check(Parts(kind, bias)).finding("parameters")
+    assert found.verdict == (CANNOT_TELL if kind == "deep" else BROKEN), found.words
+    assert found.words.startswith(f"{weights + bias * biases} of ")
+
+
+def test_an_expert_that_is_never_run_is_counted_with_its_bias() -> None:
+    found = check(AllRun(8)).finding("parameters")
+    assert found.verdict == BROKEN
+    assert found.words.startswith("2 of ")
+
+
+def test_an_unused_part_outside_of_lists_takes_one_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    original = parameters._without_gradient
+    monkeypatch.setattr(parameters, "_without_gradient", lambda *given: calls.append(given) or original(*given))
+    assert check(Parts("shared_expert")).finding("parameters").verdict == BROKEN
+    assert len(calls) == 1

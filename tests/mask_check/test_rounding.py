@@ -9,6 +9,7 @@ from mask_check import rounding
 from mask_check.check import check, explain
 from mask_check.findings import BROKEN, OBEYS, CheckReport
 from mask_check.longer import quick_check
+from mask_check.subject import TookTooLong
 from tests.mask_check.modules import SmallAttention
 from tests.model.huggingface.families import random_network
 
@@ -82,21 +83,26 @@ class LosesPads(Loses):
 
 
 class LongConvolution(nn.Module):
-    """Causal convolutions by FFT, padded with zeros, as in Hyena and S4: each sum has a rounding of the whole row."""
+    """Causal convolutions by FFT, padded with zeros, as in Hyena and S4: each sum has a rounding of the whole row.
 
-    def __init__(self, seed: int = 0, leak: float = 0.0, std: float = 0.2) -> None:
+    leak: what the output in the middle of a row of more than `above` tokens adds of the last token.
+    """
+
+    def __init__(self, seed: int = 0, leak: float = 0.0, std: float = 0.2, above: int = 64) -> None:
         super().__init__()
         torch.manual_seed(seed)
         self.embedding, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
         self.filters = nn.ParameterList(std * torch.randn(600, 16) for _ in range(2))
-        self.leak = leak
+        self.leak, self.above = leak, above
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x, length = self.embedding(input_ids), input_ids.shape[1]
         for one in self.filters:
             product = torch.fft.rfft(x, 2 * length, 1) * torch.fft.rfft(one[:length], 2 * length, 0)
             x = F.layer_norm(x + torch.fft.irfft(product, 2 * length, 1)[:, :length], (16,))
-        return self.head(x + self.leak * self.embedding(input_ids).flip(1) * (length > 64))
+        y = self.head(x)
+        y[:, length // 2] += self.leak * self.head(self.embedding(input_ids[:, -1])) * (length > self.above)
+        return y
 
 
 def checked(module: nn.Module, seed: int = 0) -> CheckReport:
@@ -201,9 +207,33 @@ def test_the_rounding_of_float64_is_allowed_to_gradients_of_long_sums(seed: int)
     assert report.obeys, report.broken
 
 
-@pytest.mark.parametrize("leak", [1e-2, 5e-6])
-def test_a_leak_in_a_longer_row_that_is_as_small_as_its_rounding_is_found(leak: float) -> None:
-    assert check(LongConvolution(leak=leak)).finding("length").verdict == BROKEN
+@pytest.mark.parametrize("leak", [1e-7, 1.5e-6, 2e-6, 2.5e-6])
+def test_a_leak_in_a_longer_row_that_is_no_larger_than_its_rounding_is_found(leak: float) -> None:
+    found = check(LongConvolution(leak=leak, above=300)).finding("length")
+    assert found.verdict == BROKEN
+    sound = check(LongConvolution()).finding("length")
+    assert found.tolerance < found.amount < sound.tolerance
+    assert found.pair == (260, 519)
+    assert found.words.endswith("The shortest row that leaks has 301 tokens."), found.words
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_leak_in_a_longer_row_is_reported_with_its_own_position_size_and_length(dtype: torch.dtype) -> None:
+    found = check(LongConvolution(leak=1e-2, above=200).to(dtype)).finding("length")
+    assert found.pair == (260, 519)
+    assert found.amount > 1e-3
+    assert found.words.endswith("The shortest row that leaks has 201 tokens."), found.words
+
+
+@pytest.mark.parametrize("error", [TookTooLong("stopped"), MemoryError("stopped"), RuntimeError("stopped")])
+def test_rounding_that_could_not_be_measured_is_no_leak(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rounding.LongRowRounding, "explains", stopped)
+    report = check(LongConvolution())
+    assert report.obeys, report.broken
+    assert "stopped." in report.finding("length").words
 
 
 def test_what_is_tolerated_is_explained() -> None:
