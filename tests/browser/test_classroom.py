@@ -229,9 +229,12 @@ def test_a_presented_chart_leaves_room_for_the_answers_of_the_class(open_page: O
     teacher.goto(teacher.url.split("?")[0] + "?lesson=text_to_next_token&step=2&present=true")
     last = teacher.get_by_role("button", name="Show the answer")  # the text fills the screen: it is scrolled
     expect(last).to_be_visible()
-    teacher.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 9999)")
-    below, top = last.bounding_box(), strip.bounding_box()
-    assert below["y"] + below["height"] <= top["y"]
+    teacher.wait_for_function(  # once all is drawn, the end of the step is above the strip
+        """() => { document.querySelector('[data-testid=stMain]').scrollTo(0, 9999);
+        const last = [...document.querySelectorAll('button')].find((one) => one.innerText.includes("Show the answer"));
+        const strip = document.querySelector('.st-key-lesson_room');
+        return last && strip && last.getBoundingClientRect().bottom <= strip.getBoundingClientRect().top }"""
+    )
 
 
 def test_the_qr_code_has_the_keys_and_stays_when_the_window_changes(open_page: Open) -> None:
