@@ -15,6 +15,7 @@ from model.spec import MaskSpec
 from model.text import truncation_message
 from ui import controls, explain, link, page
 from ui.guard import message_for
+from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
 from ui.widgets import deferred, download, uploaded, uploader
@@ -29,6 +30,7 @@ from viz.saved.explorer import MAX_TOKENS, ReportNumbers, ReportView, all_heads,
 from viz.sentence import LAYER_ONLY
 
 OPENED = "opened_export"
+ABOVE = 375  # pixels above an opened head on page load
 Write = Callable[[Export], bytes | str]
 FileKind = tuple[str, str, Write, str]  # name, file extension, function that writes it, help
 KINDS: tuple[FileKind, ...] = (
@@ -262,6 +264,7 @@ def opened() -> None:
         st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
     if about.scope == "layer":
         st.caption(say(LAYER_ONLY, layer=about.name(about.layer)))
-    figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
-    with st.container(key="one_opened"):
-        page.chart(figure, "opened_figure", alt)
+    tall = min(shown.weights.shape[0] / shown.weights.shape[1], 1)
+    figure = head_figure(shown, dark=page.is_dark(), tall=tall)
+    alt = explain.head_alt(names[chosen], shown, False)
+    head_picture.show(figure, alt, room="one", key="opened_figure", above=ABOVE, tall=tall, on_pick=None)
