@@ -13,7 +13,7 @@ from ui import link
 from ui.guard import USER_FACING_ERRORS, guarded, message_for, show_error
 from ui.lessons import aside, choices, classroom, editor, screen, shelves
 from ui.markdown import escaped, lines
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from viz.lessons.screen import PRESENTED, STYLE
 
 choices.LessonLink.restore()

@@ -1,8 +1,9 @@
-from ui import streamlit_internals
+from ui.streamlit_internals import files, messages
 
-streamlit_internals.preserve_interrupted_clicks()
-streamlit_internals.preserve_text_on_page_change()
-streamlit_internals.limit_uploads()
-streamlit_internals.serialize_downloads()
-streamlit_internals.hash_whole_downloads()
-streamlit_internals.rerun_page_for_late_clicks()  # before the slow imports: after a restart, clicks come meanwhile
+messages.preserve_interrupted_clicks()
+messages.preserve_text_on_page_change()
+messages.send_what_the_browser_lacks()
+files.limit_uploads()
+files.serialize_downloads()
+files.hash_whole_downloads()
+messages.rerun_page_for_late_clicks()  # before the slow imports: after a restart, clicks come meanwhile

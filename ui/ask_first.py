@@ -17,7 +17,7 @@ from ui.guard import MODEL_ERRORS
 from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from viz.components import source
 from viz.lessons import screen
 from viz.lessons.screen import verdict_on

@@ -16,7 +16,7 @@ from model.text import rows_of
 from serving.job import ModelRef, RunRef, digest
 from ui import controls, explain, link, results
 from ui.results import cached_figure
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from ui.widgets import one_of
 from viz.numbers import Candidate
 from viz.padding.tables import MASKS as MASK_TITLES

@@ -17,9 +17,10 @@ import streamlit as st
 from i18n import N_, language, say, together
 from model.mask_kinds import KINDS
 from serving import logs
-from ui import streamlit_internals, widgets
+from ui import widgets
 from ui.markdown import escaped
 from ui.sidebar import speech
+from ui.streamlit_internals import messages, selectors, session
 from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
@@ -181,8 +182,8 @@ def set_up(title: str) -> None:
     logs.redact()
     st.set_option("logger.enableRich", False)  # it would print exceptions' messages, bypassing all loggers
     tcp_nodelay()
-    streamlit_internals.check_widget_values()
-    streamlit_internals.cache_page_order()
+    session.check_widget_values()
+    messages.cache_page_order()
     widgets.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
@@ -235,7 +236,7 @@ def _style(_: str) -> str:
         first += len(pages)
     style = STYLE.replace("SWITCHES", ", ".join(switches.values()))
     style = style.replace("BAR", str(MARGIN["r"] - APART))
-    return streamlit_internals.css(style).replace("</style>", " ".join(rules) + "</style>")
+    return selectors.css(style).replace("</style>", " ".join(rules) + "</style>")
 
 
 @cache
@@ -245,10 +246,10 @@ def _script(language: str) -> str:
 
     Otherwise they are requested only when a chart or a control arrives, among them Plotly's 5 MB of JavaScript.
     """
-    addresses = map(json.dumps, streamlit_internals.script_files())
+    addresses = map(json.dumps, selectors.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     named = f"document.documentElement.lang = {json.dumps(language)}"
-    return f"<script>{streamlit_internals.css(source('history.js'))}\n{named}; {'; '.join(fetched)}</script>"
+    return f"<script>{selectors.css(source('history.js'))}\n{named}; {'; '.join(fetched)}</script>"
 
 
 def heading(name: str, *facts: str) -> str:
@@ -286,7 +287,7 @@ def chart(
         "height": height or figure.to_dict()["layout"].get("height"),
         "alt": alt,
         "config": CHART,
-        "script": streamlit_internals.script_files()[0],
+        "script": selectors.script_files()[0],
         "picks": "on_pick_change" in callbacks,
         "zooms": "on_zoom_change" in callbacks,
     }

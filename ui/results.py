@@ -18,7 +18,8 @@ from serving.result_cache import Engine, ResultCache, once
 from serving.scheduler import Scheduler
 from serving.settings import Settings
 from ui.guard import waiting
-from ui.streamlit_internals import download_of, session_id
+from ui.streamlit_internals.files import download_of
+from ui.streamlit_internals.session import session_id
 
 Made = TypeVar("Made")
 

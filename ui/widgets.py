@@ -15,7 +15,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from i18n import language, say, spoken
-from ui import streamlit_internals
+from ui.streamlit_internals import session
+from ui.streamlit_internals.files import XSRF_COOKIE
 
 Made = TypeVar("Made")
 MAX_WHOLE = 10**6  # larger than any position, layer or number of a picture's part
@@ -131,7 +132,7 @@ def uploader(*arguments: Any, **options: Any) -> Any:
     """Draw st.file_uploader, with a note if uploads would be rejected (403) because there is no XSRF cookie, as in a
     frame on another site. How to allow them: deploy/README.md."""
     asks = st.get_option("server.enableXsrfProtection")
-    if asks and "Host" in st.context.headers and streamlit_internals.XSRF_COOKIE not in st.context.cookies:
+    if asks and "Host" in st.context.headers and XSRF_COOKIE not in st.context.cookies:
         text = say(
             "Uploads do not work here: the browser blocks the cookie that they need, as it does for pages embedded in "
             "another site. Open this page in its own tab to upload a file."
@@ -188,7 +189,7 @@ def restore(name: str, first: Callable[[], dict[str, Any]], typed: Sequence[str]
     if name not in state or name in state.to_reread or (newly and state.linked):
         choices = first()
     elif newly:
-        sent = streamlit_internals.sent_widgets()
+        sent = session.sent_widgets()
         choices = state[name] | {key: _take_text(sent, key, state[name][key]) for key in typed}
     else:
         choices = {key: state.get(key, value) for key, value in state[name].items()}
@@ -232,7 +233,7 @@ def begin_page(title: str) -> None:
         return
     if state.first_written_link and state.opened_with_link == st.query_params.to_dict():
         st.query_params.from_dict(state.first_written_link)
-    if state.get("written_link") in (None, st.query_params.to_dict()) or streamlit_internals.is_clicked():
+    if state.get("written_link") in (None, st.query_params.to_dict()) or session.is_clicked():
         return
     if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
         state.to_reread = {name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit}
@@ -258,12 +259,10 @@ def _store_lost_session_state() -> None:
     restarted, or the browser was away for longer than server.disconnectedSessionTTL. They have what the link does not:
     the text, and the click that brought them. They can be interpreted only after the page has drawn its widgets."""
     state = st.session_state
-    state.brought = streamlit_internals.sent_widgets()
+    state.brought = session.sent_widgets()
     # bound widgets continue under their previous keys (see bound)
     state.bound_keys = {
-        key.rpartition("_")[0]: key
-        for key in map(streamlit_internals.key_of, state.brought)
-        if key.rpartition("_")[2].isdecimal()
+        key.rpartition("_")[0]: key for key in map(session.key_of, state.brought) if key.rpartition("_")[2].isdecimal()
     }
 
 
@@ -275,7 +274,7 @@ def text_of_lost_session(key: str, otherwise: str) -> str:
 
 def _take_text(sent: Sequence[Any], key: str, otherwise: str) -> str:
     """Return the text sent for the widget of this key, noted as typed, else `otherwise`. sent: states of widgets."""
-    text = next((widget.string_value for widget in sent if streamlit_internals.key_of(widget) == key), otherwise)
+    text = next((widget.string_value for widget in sent if session.key_of(widget) == key), otherwise)
     if text != otherwise:
         st.session_state[f"written_{key}"] = text  # no callback is called for it
     return text
@@ -286,4 +285,4 @@ def end_page() -> None:
     brought = st.session_state.get("brought")
     if brought:
         st.session_state.brought = []
-        streamlit_internals.rerun_with(brought)
+        session.rerun_with(brought)

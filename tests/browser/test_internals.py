@@ -14,7 +14,7 @@ from tests.browser.heads import Heads
 from tests.browser.running import ROOT, running
 from tests.browser.test_every_page import KINDS
 from ui.markdown import WORD_JOINER
-from ui.streamlit_internals import SELECTORS
+from ui.streamlit_internals.selectors import SELECTORS
 from viz.components import source
 
 Visit = Callable[..., Any]
@@ -46,12 +46,12 @@ def missing(page: Explore, names: str) -> list[str]:
 @pytest.mark.parametrize("path", USED)
 def test_every_selector_finds_something_on_a_page_that_uses_it(visit: Visit, path: str) -> None:
     page = visit(LINKS.get(path, "lang=en"), kind=KINDS[path])
-    assert missing(page, USED[path]) == [], broken("SELECTORS of ui/streamlit_internals.py")
+    assert missing(page, USED[path]) == [], broken("SELECTORS of ui/streamlit_internals/selectors.py")
 
 
 def test_the_button_of_a_closed_sidebar_and_the_choice_of_several_are_found(visit: Visit) -> None:
     page = visit("lang=en&view=arcs&heads=1", kind=KINDS[""], width=390)
-    assert missing(page, "expand_sidebar multiselect") == [], broken("SELECTORS of ui/streamlit_internals.py")
+    assert missing(page, "expand_sidebar multiselect") == [], broken("SELECTORS of ui/streamlit_internals/selectors.py")
     assert {*" ".join(USED.values()).split(), "expand_sidebar", "multiselect"} == set(SELECTORS)
 
 

@@ -80,6 +80,15 @@ def test_a_head_chosen_in_the_overview_stays_when_a_mask_is_flipped(visit: Visit
     assert (page.shown("Layer"), page.shown("Head")) == ("0", "1")
 
 
+def test_a_picture_that_the_browser_drops_before_the_answer_arrives_is_sent_again(visit: Visit) -> None:
+    """Streamlit's frontend removes a message after two runs without it; it asks for the next run before that."""
+    page = visit(urlencode({"text": LINE})).toggle("Causal").toggle("Causal")
+    point = page.canvas.bounding_box()["x"] + 60, page.canvas.bounding_box()["y"] + 30
+    unheard(page, lambda: page.page.mouse.click(*point), lambda: flip(page))
+    assert linked(page, "causal") == "false"
+    assert page.page.get_by_test_id("stApp").get_attribute("data-test-connection-state") == "CONNECTED"
+
+
 def test_every_token_that_is_pinned_stays_so(visit: Visit) -> None:
     page = visit(urlencode({"text": LINE, "view": "tokens", "query": 3}), kind=Heads)
     page.page.locator(".st-key-head_tokens .text").focus()

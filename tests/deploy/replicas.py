@@ -25,7 +25,7 @@ from websockets.asyncio.client import connect
 
 from tests.benchmarks.reader import PATIENCE, Reader, Switch
 from tests.browser.running import ROOT, free_port, running
-from ui.streamlit_internals import script_files
+from ui.streamlit_internals.selectors import script_files
 
 READERS, FRAMED, SLOW, TEXT = 8, 500, 100, "marked words"
 SWITCH = Switch("", "causal")

@@ -22,7 +22,8 @@ from httpx2 import AsyncClient
 from tests.benchmarks.reader import Reader, Switch, visiting
 from tests.browser.running import free_port, running
 from tests.coroutines import finished
-from ui.streamlit_internals import MAX_UPLOADS, XSRF_COOKIE, script_files
+from ui.streamlit_internals.files import MAX_UPLOADS, XSRF_COOKIE
+from ui.streamlit_internals.selectors import script_files
 
 pytestmark = pytest.mark.slow  # starts servers
 

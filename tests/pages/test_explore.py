@@ -15,10 +15,10 @@ from model.masks import MaskSpec
 from model.trace import Trace
 from tests.apptest import charts
 from tests.pages.explore import LINES, Explore, array, same
-from ui import streamlit_internals
 from ui.controls import OWN_TEXT
 from ui.heads import head, overview
 from ui.sidebar.models import EXAMPLES, FIRST
+from ui.streamlit_internals import session
 from viz.heads.overview import BLOCKED
 from viz.heatmap import MAX_TICKS
 
@@ -322,9 +322,9 @@ def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:
 def test_the_text_of_a_lost_session_is_there_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the first run drew another text, the browser would send that one with the click that ends the run."""
     sent = [WidgetState(id=f"$$ID-{'0' * 64}-text", string_value="Peter lost his hat")]
-    monkeypatch.setattr(streamlit_internals, "sent_widgets", lambda: sent)
+    monkeypatch.setattr(session, "sent_widgets", lambda: sent)
     after: list[list[WidgetState]] = []
-    monkeypatch.setattr(streamlit_internals, "rerun_with", after.append)
+    monkeypatch.setattr(session, "rerun_with", after.append)
     page = Explore()
     assert page["text"] == "Peter lost his hat"
     assert after == [sent], "the browser's message again, once all is drawn"

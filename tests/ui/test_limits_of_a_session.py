@@ -15,7 +15,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from tests.coroutines import finished
 from ui import results
-from ui.streamlit_internals import MAX_DOWNLOADS, MAX_MADE, MAX_UPLOADS
+from ui.streamlit_internals.files import MAX_DOWNLOADS, MAX_MADE, MAX_UPLOADS
 
 SESSIONS = {"here", "beside", *"abcdef"}
 

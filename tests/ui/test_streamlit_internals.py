@@ -26,7 +26,7 @@ from streamlit.runtime.state.session_state import SessionState, WStates
 from streamlit.testing.v1 import AppTest
 
 from ui import page as page_set_up
-from ui import streamlit_internals
+from ui.streamlit_internals import files, messages, selectors, session
 
 VALUES: dict[str, Any] = {
     "bool_value": True,
@@ -45,9 +45,9 @@ VALUES: dict[str, Any] = {
 def page() -> None:
     import streamlit as st
 
-    from ui import streamlit_internals
+    from ui.streamlit_internals import session
 
-    streamlit_internals.check_widget_values()
+    session.check_widget_values()
 
     st.text_area("Text", "a text", key="text").strip()
     st.slider("Part", 0, 9, (2, 5), key="part")
@@ -110,7 +110,7 @@ def test_of_a_row_of_which_one_is_chosen_one_always_is(sent: list[str], row: str
 
 
 def test_a_value_that_is_nested_too_deep_to_be_read_counts_as_not_sent() -> None:
-    streamlit_internals.check_widget_values()
+    session.check_widget_values()
     states, read = WStates(), lambda sent: json.loads(sent or "[]")
     states.set_widget_metadata(WidgetMetadata("graph", read, json.dumps, "json_value"))
     states.set_widget_from_proto(WidgetState(id="graph", json_value="[" * 10_000))
@@ -119,7 +119,7 @@ def test_a_value_that_is_nested_too_deep_to_be_read_counts_as_not_sent() -> None
 
 def test_a_widget_without_a_choice_keeps_its_type_in_runs_of_fragments() -> None:
     """Runs of fragments do not register the widgets elsewhere on the page again."""
-    streamlit_internals.check_widget_values()
+    session.check_widget_values()
     states = WStates()
     states.set_widget_metadata(
         WidgetMetadata("box", lambda sent: sent, str, "string_value", formatted_options=["a", "b"])
@@ -145,12 +145,12 @@ OWN = {
 
 
 def broken(part: str) -> str:
-    return f"streamlit {st.__version__} has changed a part that ui/streamlit_internals.py relies on: {part}"
+    return f"streamlit {st.__version__} has changed a part that ui/streamlit_internals relies on: {part}"
 
 
 def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
-    monkeypatch.setattr(streamlit_internals, "check_widget_values", lambda: calls.append(True))
+    monkeypatch.setattr(session, "check_widget_values", lambda: calls.append(True))
     AppTest.from_file(Path(page_set_up.__file__).parents[1] / "pages" / "lessons.py").run(timeout=60)
     assert calls
 
@@ -158,7 +158,7 @@ def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch)
 def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     fragments: list[str] = []
     monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: fragments.append(state and state.fragment_id))
-    streamlit_internals.rerun_page_for_late_clicks.__wrapped__()
+    messages.rerun_page_for_late_clicks.__wrapped__()
     idle, busy = AppSessionState.APP_NOT_RUNNING, AppSessionState.APP_IS_RUNNING
     for running, state in (
         (idle, ClientState(fragment_id="known")),
@@ -167,8 +167,8 @@ def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch
         (busy, ClientState(fragment_id="lost", is_auto_rerun=True)),
         (busy, None),
     ):
-        session: Any = SimpleNamespace(has_fragment=lambda name: name == "known", _state=running)
-        AppSession.request_rerun(session, state)
+        idle_or_busy: Any = SimpleNamespace(has_fragment=lambda name: name == "known", _state=running)
+        AppSession.request_rerun(idle_or_busy, state)
     assert fragments == ["known", "", "", "lost", None]
     parameters = inspect.signature(AppSession.has_fragment).parameters
     assert list(parameters) == ["self", "fragment_id"], broken("AppSession.has_fragment")
@@ -179,16 +179,16 @@ def test_a_text_of_a_run_that_another_page_ends_comes_with_that_page(monkeypatch
     values: list[dict[str, str]] = []
     take = lambda _, state: values.append({one.id: one.string_value for one in state.widget_states.widgets})  # noqa: E731
     monkeypatch.setattr(AppSession, "request_rerun", take)
-    streamlit_internals.preserve_text_on_page_change.__wrapped__()
+    messages.preserve_text_on_page_change.__wrapped__()
 
     class Session:
         _scriptrunner: object | None = None
 
-    def send(session: Any, page: str, busy: bool, **texts: str) -> dict[str, str]:
-        session._scriptrunner = session if busy else None
+    def send(one: Any, page: str, busy: bool, **texts: str) -> dict[str, str]:
+        one._scriptrunner = one if busy else None
         states = [WidgetState(id=name, string_value=text) for name, text in texts.items()]
         state = ClientState(page_script_hash=page, widget_states=WidgetStates(widgets=states))
-        AppSession.request_rerun(session, state)
+        AppSession.request_rerun(one, state)
         return values[-1]
 
     one, other = Session(), Session()
@@ -221,7 +221,7 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
         done.extend(one.id for one in sent.widgets if one.trigger_value)
 
     monkeypatch.setattr(SafeSessionState, "on_script_will_rerun", call)
-    streamlit_internals.preserve_interrupted_clicks.__wrapped__()
+    messages.preserve_interrupted_clicks.__wrapped__()
 
     class Runner:
         def __init__(self, *clicks: str) -> None:
@@ -238,7 +238,7 @@ def test_a_click_whose_callback_has_not_begun_comes_with_the_next_message(monkey
 
         def run(self, **others: Any) -> None:
             context = SimpleNamespace(script_requests=self._requests, session_id="of both")
-            monkeypatch.setattr(streamlit_internals, "get_script_run_ctx", lambda: context)
+            monkeypatch.setattr(messages, "get_script_run_ctx", lambda: context)
             assert self._requests.on_scriptrunner_ready().type is ScriptRequestType.RERUN
             self.safe.on_script_will_rerun(self.states, **others)
 
@@ -293,7 +293,7 @@ def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
 
 def test_the_order_of_the_pages_is_read_from_a_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_runner, "page_sort_key", inspect.unwrap(script_runner.page_sort_key))
-    streamlit_internals.cache_page_order.__wrapped__()
+    messages.cache_page_order.__wrapped__()
     key = script_runner.page_sort_key(Path("pages/2_padding.py"))
     assert key == (2.0, "padding"), broken("script_runner.page_sort_key")
     assert script_runner.page_sort_key(Path("pages/2_padding.py")) is key
@@ -312,35 +312,33 @@ def test_large_downloads_that_differ_in_one_byte_are_different_files() -> None:
     assert all(right), broken("memory_media_file_storage._PARTIAL_HASH_THRESHOLD")
 
 
-@pytest.mark.parametrize("script", streamlit_internals.EARLY_SCRIPTS)
+@pytest.mark.parametrize("script", selectors.EARLY_SCRIPTS)
 def test_each_script_that_is_fetched_early_is_one_of_streamlit_s(script: str) -> None:
-    found = [name for name in streamlit_internals.script_files() if Path(name).name.startswith(f"{script}.")]
+    found = [name for name in selectors.script_files() if Path(name).name.startswith(f"{script}.")]
     assert len(found) == 1, broken(f"static/js/{script}.<hash>.js")
     assert (Path(st.__file__).parent / "static" / found[0]).is_file()
     assert found[0] in page_set_up._script("en")
 
 
-def session() -> None:
+def widgets_page() -> None:
     import streamlit as st
 
-    from ui import streamlit_internals
+    from ui.streamlit_internals import session
 
-    st.session_state.told = streamlit_internals.session_id()
-    st.session_state.sent = [
-        (streamlit_internals.key_of(one), one.string_value) for one in streamlit_internals.sent_widgets()
-    ]
+    st.session_state.told = session.session_id()
+    st.session_state.sent = [(session.key_of(one), one.string_value) for one in session.sent_widgets()]
     st.text_input("Text", key="text_0", on_change=lambda: st.session_state.update(changed=True))
 
 
 def test_a_session_is_known_by_its_name_and_its_widgets_by_their_keys() -> None:
-    assert streamlit_internals.session_id() is None, broken("get_script_run_ctx")
-    app = AppTest.from_function(session).run()
+    assert session.session_id() is None, broken("get_script_run_ctx")
+    app = AppTest.from_function(widgets_page).run()
     assert isinstance(app.session_state["told"], str), broken("ScriptRunContext.session_id")
     assert app.session_state["told"]
     app.text_input(key="text_0").set_value("a text").run()
     part = broken("ScriptRunContext.session_state.get_widget_states, user_key_from_element_id")
     assert app.session_state["sent"] == [("text_0", "a text")], part
-    assert streamlit_internals.key_of(WidgetState(id="$$ID-0-None")) == "", broken("user_key_from_element_id")
+    assert session.key_of(WidgetState(id="$$ID-0-None")) == "", broken("user_key_from_element_id")
 
 
 def test_a_page_is_run_again_with_what_the_browser_sent() -> None:
@@ -350,7 +348,7 @@ def test_a_page_is_run_again_with_what_the_browser_sent() -> None:
     from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 
     assert hasattr(ScriptRequests, "request_rerun"), broken("ScriptRequests.request_rerun")
-    fields = {"query_string", "widget_states", "page_script_hash", "cached_message_hashes", "context_info"}
+    fields = {"query_string", "widget_states", "page_script_hash", "context_info"}
     assert fields <= set(RerunData.__dataclass_fields__), broken("the fields of RerunData")
     used = (fields - {"widget_states", "page_script_hash"}) | {"script_requests", "session_state"}
     assert used <= set(ScriptRunContext.__dataclass_fields__), broken("the fields of ScriptRunContext")
@@ -360,7 +358,7 @@ def test_a_page_is_run_again_with_what_the_browser_sent() -> None:
 def test_uploads_need_the_cookie_that_we_look_for() -> None:
     from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 
-    assert XSRF_COOKIE_NAME == streamlit_internals.XSRF_COOKIE, broken("the cookie _streamlit_xsrf")
+    assert XSRF_COOKIE_NAME == files.XSRF_COOKIE, broken("the cookie _streamlit_xsrf")
 
 
 def test_a_lost_upload_is_no_file_and_a_whole_one_is() -> None:
@@ -379,6 +377,6 @@ def test_each_option_that_is_set_and_not_documented_is_there(option: str) -> Non
 
 
 def test_css_names_a_selector_of_the_list() -> None:
-    assert streamlit_internals.css("$caption:not(:hover) { }") == '[data-testid="stCaptionContainer"]:not(:hover) { }'
+    assert selectors.css("$caption:not(:hover) { }") == '[data-testid="stCaptionContainer"]:not(:hover) { }'
     with pytest.raises(KeyError):
-        streamlit_internals.css("$caption $captions { }")
+        selectors.css("$caption $captions { }")

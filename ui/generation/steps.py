@@ -18,7 +18,7 @@ from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.markdown import escaped
 from ui.sidebar import models
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from viz.figure_table import head_table
 from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, text_html
 from viz.heads.cells import growing_packet

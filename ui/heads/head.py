@@ -12,7 +12,7 @@ from i18n import say
 from ui import page
 from ui.heads import query
 from ui.link import ZOOM
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from ui.widgets import bound, component_value, wholes
 from viz.components import VIEWS, source, style
 from viz.palette import TWO, WIDE

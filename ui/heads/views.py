@@ -21,7 +21,7 @@ from ui.link import PINS
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from ui.widgets import bound, component_value, one_of
 from viz.figure_table import head_table
 from viz.heads.attribution import (

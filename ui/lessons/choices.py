@@ -14,7 +14,7 @@ from lessons.statement import SHOWN as SHOWN
 from serving import rooms
 from serving.rooms import RoomKey
 from ui.link import LONGEST_LINK, Link, Whole
-from ui.streamlit_internals import session_id
+from ui.streamlit_internals.session import session_id
 from ui.widgets import component_value
 from viz.components import source
 

@@ -31,7 +31,7 @@ from ui.lessons import choices, steps
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from ui.widgets import deferred, download
 from viz.export.data import cell
 from viz.head import head_range, with_shared_labels

@@ -17,7 +17,7 @@ from ui.lessons import screen, shelves, steps
 from ui.lessons.choices import DRAFT, forget
 from ui.markdown import escaped
 from ui.sidebar import models
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 from ui.widgets import bound, component_value, whole
 from viz.components import source
 from viz.lessons.pictures import DRAWN

@@ -21,7 +21,7 @@ from ui.lessons import choices, classroom, steps
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.streamlit_internals import SELECTORS
+from ui.streamlit_internals.selectors import SELECTORS
 from ui.widgets import component_value, deferred, download
 from viz.components import source
 from viz.head import anonymous_masks_figure, comparison_figure, difference_figure, head_figure, head_range

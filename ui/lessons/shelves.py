@@ -18,7 +18,7 @@ from serving.settings import Settings
 from ui import page
 from ui.link import LONGEST_LINK
 from ui.sidebar.models import EXAMPLES, FIRST
-from ui.streamlit_internals import css
+from ui.streamlit_internals.selectors import css
 
 
 @dataclass(frozen=True)

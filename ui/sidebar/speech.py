@@ -6,7 +6,7 @@ import streamlit as st
 
 from i18n import ENGLISH, LANGUAGES, language, set_language, set_language_source
 from ui import widgets
-from ui.streamlit_internals import session_id
+from ui.streamlit_internals.session import session_id
 from ui.widgets import plain
 
 
