@@ -294,8 +294,7 @@ def show_streaming(row: Row) -> SectionView:
                         help=say("A text with fewer tokens is repeated."))  # fmt: skip
         whole_number(say("Tokens"), "stream_tokens", 2, MAX_STREAMED, width=120)
         whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=120)
-        room = row.model.context - state.stream_sinks
-        whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
+        whole_number(say("Window"), "stream_window", 1, min(row.model.context - state.stream_sinks, 2_048), width=120)
         whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
     sample, own = "\n".join(text for unit in units_of_sample() for text in unit.texts), source == "text"
     text = row.batch.texts[0] if own else sample
@@ -337,7 +336,8 @@ class StreamingState:
 
 def _read_next_part(running: bool) -> dict[str, Any]:
     """Read a part of the stream, and draw all results so far; reruns by itself while the stream continues."""
-    now: StreamingState = st.session_state.stream_now
+    if (now := st.session_state.stream_now) is None:  # the run that begins another stream was interrupted or refused
+        return {}
     if now.running and not st.session_state.pop("stream_begun", False):
         now.problem = error_from_running(partial(now.read, PART_SECONDS))
     found: StreamedText = now.found
