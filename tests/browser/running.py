@@ -54,6 +54,14 @@ def running(script: str, log: Path, port: int = 0, *, cwd: Path = ROOT, **enviro
                 process.wait()
 
 
+def stack_traces(log: Path) -> str:
+    """Return a server's log from its first stack trace on, "" if it has none. Records that are redacted by
+    serving/logs.py have the lines of a stack trace, without the heading."""
+    text = log.read_text(errors="replace")
+    _, line, rest = text.partition('  File "')
+    return line + rest
+
+
 def free_port() -> int:
     """Return a free port of 127.0.0.1."""
     with socket.socket() as free:

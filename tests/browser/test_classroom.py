@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.explore import TIMEOUT
-from tests.browser.running import running
+from tests.browser.running import running, stack_traces
 from tests.browser.test_restart import CONNECTED, LOSE
 
 pytestmark = pytest.mark.slow  # starts a server
@@ -21,7 +21,7 @@ def class_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log: Path = tmp_path_factory.mktemp("class") / "log"
     with running("serve.py", log, HF_HUB_OFFLINE="1", UNMASK_MODELS="story,dates", OMP_NUM_THREADS="1") as address:
         yield address
-    assert "Traceback" not in log.read_text(errors="replace")
+    assert not stack_traces(log)
 
 
 Open = Callable[..., Page]
