@@ -54,17 +54,17 @@ else:
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
     number = state.lesson_step = min(max(state.lesson_step, 1), last)
     following = next((item for item in found if item.name == lesson.next and item.lesson), None)
-    label, go = say("Next"), partial(choices.go, number + 1)
+    label, go = say("Next"), partial(choices.turn, 1)
     if number == last and following:
-        label, go = say("Next lesson"), partial(choices.go, 1, following.name)  # there is no room for its title
+        label, go = say("Next lesson"), partial(choices.open_shelved, following.name)  # there is no room for its title
     elif number == last:
-        label, go = say("All lessons"), partial(choices.go, 1, "")
+        label, go = say("All lessons"), partial(choices.open_shelved, "")
     title, buttons = st.columns([1, 1.3], gap="large", vertical_alignment="center")
     title.markdown(f"### {escaped(lesson.title)}")
     with buttons:
         row = st.container(key="lesson_nav", horizontal=True, horizontal_alignment="right", vertical_alignment="center")
     with row:
-        back = partial(choices.go, number - 1)
+        back = partial(choices.turn, -1)
         st.button(say("Previous"), key="previous", disabled=number == 1, shortcut="Left", on_click=back)
         st.markdown(escaped(say("{step} of {steps}", step=number, steps=last)), width="content")
         st.button(label, key="next", type="primary", shortcut="Right", on_click=go)

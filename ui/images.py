@@ -132,14 +132,16 @@ def choose_image() -> ShownImage | None:
             st.error(say("{problem}.", problem=escaped(say(found))), icon=":material/error:")
         return found if isinstance(found, ShownImage) else None
     scene = scene_of(state.images_scene)
-    repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
+    # the scene may have changed since it was drawn: each change is of the newest one
+    repaint = lambda name: _take(replace(scene_of(state.images_scene), background=name))  # noqa: E731
     name = lambda ground: say(GROUNDS[ground])  # noqa: E731
     chosen = bound("images_background", scene.background, repaint)
     st.selectbox(say("Background"), BACKGROUNDS, format_func=name, **chosen)
     with st.container(horizontal=True):
         another = lambda: _take(scenes.random_scene(Random(), held_out=True))  # noqa: E731
         st.button(say("Random scene"), on_click=another, key="images_random")
-        st.button(say("Clear"), on_click=lambda: _take(replace(scene, shapes=())), key="images_clear")
+        clear = lambda: _take(replace(scene_of(state.images_scene), shapes=()))  # noqa: E731
+        st.button(say("Clear"), on_click=clear, key="images_clear")
     draw = lambda: shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)  # noqa: E731
     return results.cached(("scene", state.images_scene), draw)
 
@@ -249,20 +251,21 @@ def show(found: Captioned) -> None:
         neutral=neutral, picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
     )  # fmt: skip
-    hear = {f"on_{name}_change": partial(take_event, name, image.scene) for name in ("word", "head", "spot", "patch")}
+    hear = {f"on_{name}_change": partial(take_event, name) for name in ("word", "head", "spot", "patch")}
     shown = now.weights, now.blocked, now.words, PATCH_NAMES, found.head, neutral
     _component(data=packet, key="images_picture", tables=lambda: [images.weights_table(*shown)], **hear)
 
 
-def take_event(name: str, scene: Scene | None, key: str = "images_picture") -> None:
+def take_event(name: str, key: str = "images_picture") -> None:
     """Handle what a picture sent. name: of the trigger. For use in a component's callback."""
     state, sent = st.session_state, component_value(key).get(name)
     number, point = whole(sent), wholes(sent, 2)
-    if name == "spot" and point is not None and scene is not None:
+    if name == "spot" and point is not None and state.images_source == "scene":
         # add a shape within the picture; shapes that it touches are removed, and the first ones if too many
         half = SIZES[state.images_size]
         x, y = (min(max(round(coordinate * SIDE / 1000), half), SIDE - half) for coordinate in point)
         new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
+        scene = scene_of(state.images_scene)
         others = [shape for shape in scene.shapes if shape.apart_from(new)]
         _take(replace(scene, shapes=(*others[-scenes.MAX_SHAPES + 1 :], new)))
     elif name == "patch" and number is not None:
@@ -334,7 +337,7 @@ def show_another(name: str, whole: np.ndarray) -> None:
     head = min(state.images_head or MEAN, len(heads))
     for index, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
         key = f"images_another_{index}"
-        hear = {f"on_{name}_change": partial(take_event, name, None, key) for name in ("word", "head", "spot", "patch")}
+        hear = {f"on_{name}_change": partial(take_event, name, key) for name in ("word", "head", "spot", "patch")}
         with column:
             packet = images.image_attention_packet(part, alone=len(layers) == 1, head=head)
             _component(data=packet, key=key, tables=partial(images.weights_tables, part, head), **hear)

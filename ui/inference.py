@@ -304,8 +304,7 @@ def show_streaming(row: Row) -> SectionView:
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
         state.stream_now = None  # free its memory first
         attention, labels = row.model.attentions[0], tuple(map(row.model.label, ids))
-        every = np.ndindex(run_view.shape(row.model, attention))
-        heads = [run_view.name_of(row.model, attention, *head) for head in every]
+        heads = [run_view.name_of(row.model, attention, *at) for at in np.ndindex(run_view.shape(row.model, attention))]
         now = StreamingState(ModelRef.of(row.model), ids, labels, heads, sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True
@@ -370,7 +369,8 @@ def show_cost() -> SectionView:
     spec = spec or MaskSpec.from_json(state.cost_masks)
 
     def take(name: str, value: Any) -> None:
-        state.cost_masks = spec.replace(**{name: value}).to_json()
+        with suppress(ValueError):  # the masks may have changed since they were drawn
+            state.cost_masks = MaskSpec.from_json(state.cost_masks).replace(**{name: value}).to_json()
 
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         whole_number(say("Tokens"), "tokens", 1, MAX_TOKENS, width=140)

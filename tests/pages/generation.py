@@ -1,6 +1,7 @@
 """The Generation page without a browser, for tests, and the text that it must generate."""
 
 import re
+from typing import Self
 
 import numpy as np
 
@@ -25,6 +26,10 @@ class Generation(Page):
     def buttons(self) -> dict[str, bool]:
         """Return whether each button is enabled, by key."""
         return {one.key: not one.disabled for one in self.app.button}
+
+    def choose(self, rank: int) -> Self:
+        """Press the button of a candidate, counted from the top."""
+        return self.press([key for key in self.buttons() if key.startswith("candidate_")][rank])
 
     @property
     def path(self) -> Continuation:

@@ -78,11 +78,18 @@ class TestWriting:
         assert not page.path.written
         assert (page.press("step", 4).path, page.text()) == before
 
+    def test_presses_that_come_before_the_first_is_answered_all_count(self) -> None:
+        page = Generation()
+        page.app.session_state.writing = replace(page.app.session_state.writing, due=2)  # as two presses leave it
+        page.press("step")
+        assert page.path == Generation().press("step", 3).path
+        assert page.press("step").path == Generation().press("step", 4).path
+
     def test_another_candidate_goes_on_from_there(self, story: Model) -> None:
         page = Generation().press("step", 2)
         before = page.path
         label = page.candidates()[3][0]
-        page.press("candidate_3")
+        page.choose(3)
         assert page.path.ids[:-1] == before.ids
         assert (story.label(page.path.ids[-1]), page.path.by_hand) == (label, (False, False, True))
 
@@ -94,7 +101,7 @@ class TestWriting:
         assert [label for label, _, _ in page.candidates()] == [story.label(token) for token in wanted]
         assert "There the next token was" in page.sentences()[0]
         rank = next(n for n, token in enumerate(wanted) if token != before.written[1])
-        page.press(f"candidate_{rank}")
+        page.choose(rank)
         assert page.path == before.instead(1, wanted[rank])
         assert len(page.path.written) == 2
         assert page.app.session_state.choice_at == NEXT
@@ -176,8 +183,8 @@ class TestTheContext:
         assert not page.buttons()["step"]
         last = len(page.path.written) - 1
         page.set(choice_at=last)
-        rank = next(n for n in range(10) if page.buttons()[f"candidate_{n}"])
-        page.press(f"candidate_{rank}")
+        rank = [on for key, on in page.buttons().items() if key.startswith("candidate_")].index(True)
+        page.choose(rank)
         assert len(page.path.ids) == tiny.context
         page.press("back")
         assert page.buttons()["step"]

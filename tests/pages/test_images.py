@@ -1,6 +1,7 @@
 """The Images page without a browser: its caption, numbers and heads are those of the built-in models."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +101,14 @@ def test_the_heatmap_folds_and_unfolds_the_image() -> None:
 def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest.MonkeyPatch) -> None:
     state: Any = type("State", (dict,), {"__getattr__": dict.__getitem__, "__setattr__": dict.__setitem__})()
     state.update(images_mode="place", images_size="small", images_colour="green", images_shape="cross",
-                 images_removed="", images_word=-1, images_scene=FIRST)  # fmt: skip
+                 images_removed="", images_word=-1, images_scene=FIRST, images_source="scene")  # fmt: skip
     sent: dict[str, Any] = {}
     monkeypatch.setattr("ui.images.st.session_state", state)
     monkeypatch.setattr("ui.images.component_value", lambda _: sent)
 
     def send(name: str, value: Any) -> None:
         sent.update({name: value})
-        take_event(name, scene_of(state.images_scene))
+        take_event(name)
 
     send("spot", [999, 0])  # in the corner: moved so that all of it is visible
     assert state.images_scene == f"{FIRST}_cross-green-small-44-4"
@@ -128,6 +129,16 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
     assert state.images_word == 3
     send("word", 3)
     assert state.images_word == -1
+
+
+def test_changes_that_come_together_are_all_of_the_newest_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = scene_of("night_circle-red-small-10-10")
+    monkeypatch.setattr("ui.images.scenes.random_scene", lambda *_, **__: other)
+    page = Images()
+    assert page.value("images_background") != other.background
+    for key in ("images_random", "images_clear"):
+        page.app.button(key=key).click()
+    assert scene_of(page.run()["images_scene"]) == replace(other, shapes=())
 
 
 def test_shapes_exactly_above_each_other_have_no_order_across() -> None:

@@ -159,3 +159,11 @@ def test_after_a_lesson_that_is_not_there_the_list_is_offered(query: dict[str, s
     page.press("open_padding")
     assert page.url == {"lesson": "padding"}
     assert not page.app.error
+
+
+def test_next_goes_on_from_the_step_that_an_earlier_press_has_led_to() -> None:
+    page = Lessons(lesson="causal_mask")
+    page.app.session_state["lesson_step"] = 2  # by a press whose step is not drawn yet
+    assert page.press("next")["lesson_step"] == 3
+    page.app.session_state["lesson_step"] = 2
+    assert page.press("previous")["lesson_step"] == 1

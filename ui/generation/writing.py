@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import streamlit as st
@@ -50,7 +49,7 @@ class GenerationLink(link.TextLink):
 class Writing:
     """The generated text of one user. model: the key of the model that writes it.
 
-    chances: the probability of each written token, 0 to 1. due: whether a step was requested and is not yet taken.
+    chances: the probability of each written token, 0 to 1. due: how many tokens were requested and are not yet written.
     last: when the newest token was written, in seconds of time.monotonic.
     """
 
@@ -58,7 +57,7 @@ class Writing:
     path: Continuation
     chances: tuple[float, ...] = ()
     playing: bool = False
-    due: bool = False
+    due: int = 0
     last: float = 0.0
 
     def plus(self, token: int, chance: float) -> "Writing":
@@ -159,7 +158,8 @@ def buttons(model: Model, writing: Writing) -> None:
     # one button for both, so that it keeps the keyboard focus
     label, icon = (say("Pause"), ":material/pause:") if playing else (say("Play"), ":material/play_arrow:")
     with st.container(horizontal=True, gap="small"):
-        look: Any = {"on_click": partial(_change, due=True), "disabled": not room or playing, "help": full}
+        step = lambda: _change(due=state.writing.due + 1)  # noqa: E731
+        look: Any = {"on_click": step, "disabled": not room or playing, "help": full}
         st.button(say("Step"), icon=":material/skip_next:", key="step", type="primary", **look)
         play = lambda: _change(playing=not playing, last=state.writing.last if playing else 0.0)  # noqa: E731
         st.button(label, icon=icon, key="play", on_click=play, disabled=not room and not playing, help=full)
@@ -172,7 +172,7 @@ def buttons(model: Model, writing: Writing) -> None:
 
 def halt() -> None:
     if "writing" in st.session_state:
-        st.session_state.writing = replace(st.session_state.writing, playing=False, due=False)
+        st.session_state.writing = replace(st.session_state.writing, playing=False, due=0)
 
 
 def take(index: int, token: int, chance: float) -> None:
@@ -203,17 +203,18 @@ def run_of_text(model: Model, path: Continuation, cache: bool) -> RunView:
 
 
 def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
-    """Write the token that is due, if any, after a press of Step or by time while playing: at most one. Raises what a
-    run raises."""
+    """Write the tokens that are due: one for each press of Step, or else at most one by time while playing. Raises what
+    a run raises."""
     writing: Writing = st.session_state.writing
-    due = writing.due or (writing.playing and time.monotonic() - writing.last > 0.75 * SECONDS)
-    if due and writing.path.room(model.context):
-        choice = choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
-        writing = writing.plus(choice.token, float(choice.before[choice.token]))
-        # compute its row too: `last` is the time when the token can be drawn
-        choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
-    writing = replace(writing, due=False, last=time.monotonic() if due else writing.last)
-    st.session_state.writing = writing
+    due = writing.due or int(writing.playing and time.monotonic() - writing.last > 0.75 * SECONDS)
+    for left in reversed(range(due)):
+        if writing.path.room(model.context):
+            choice = choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
+            writing = writing.plus(choice.token, float(choice.before[choice.token]))
+            # compute its row too: `last` is the time when the token can be drawn
+            choice_of(run_of_text(model, writing.path, cache), writing.path, sampling, None)
+        writing = replace(writing, due=left, last=time.monotonic())
+        st.session_state.writing = writing  # a press during the next token ends this run, and the next one goes on
     return writing
 
 

@@ -70,7 +70,7 @@ def show_list(found: list[ListedLesson]) -> None:
             facts += filter(None, [choices.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
-            go = partial(choices.go, 1, one.name)
+            go = partial(choices.open_shelved, one.name)
             st.button(say("Open the lesson"), key=f"open_{one.name}", on_click=go, **look)
 
     with st.expander(say("Glossary"), icon=":material/dictionary:"):

@@ -47,11 +47,14 @@ class LessonLink(Link):
         return super(LessonLink, self.model_copy(update={"lesson_given": ""})).address()
 
 
-def go(step: int, lesson: str | None = None) -> None:
-    """Go to a step, of another lesson if one is named."""
-    if lesson is not None:
-        st.session_state.update(lesson=lesson, lesson_packed="", lesson_own="")
-    st.session_state.lesson_step = max(step, 1)
+def turn(steps: int) -> None:
+    """Go this many steps on in the lesson, or back if negative, from the step that an earlier press has led to."""
+    st.session_state.lesson_step = max(st.session_state.lesson_step + steps, 1)
+
+
+def open_shelved(lesson: str) -> None:
+    """Open a lesson of this server at its first step; "" for the list of all."""
+    st.session_state.update(lesson=lesson, lesson_packed="", lesson_own="", lesson_step=1)
 
 
 def take_linked(lesson: str) -> None:
