@@ -1,6 +1,5 @@
 """The Why causal page: its controls and link; four runs on a text, what they write, a changed token's effect."""
 
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -80,19 +79,24 @@ NAMES = {
 }
 
 
+def _turn(steps: int) -> None:
+    """Go this many steps on, from the step that an earlier press has led to."""
+    to = st.session_state.why_step + steps
+    st.session_state.why_step = to if to in NAMES else st.session_state.why_step
+
+
 def choose_step() -> int:
     """Let the user choose a step by its tab, or by Previous and Next. Returns its number, from 1."""
-    state, step = st.session_state, st.session_state.why_step
+    step = st.session_state.why_step
     look: dict[str, Any] = {"label_visibility": "collapsed", "width": "content", "required": True}
     look["format_func"] = lambda number: f"{number} {say(NAMES[number])}"
     with st.container(key="why_steps", horizontal=True, vertical_alignment="center", gap="small"):
         st.segmented_control(say("The five steps"), list(NAMES), **bound("why_step", step), **look)
-        for label, key, icon, to in (
-            (say("Previous"), "why_previous", ":material/chevron_left:", step - 1),
-            (say("Next"), "why_next", ":material/chevron_right:", step + 1),
+        for label, key, icon, steps in (
+            (say("Previous"), "why_previous", ":material/chevron_left:", -1),
+            (say("Next"), "why_next", ":material/chevron_right:", 1),
         ):
-            go = partial(state.update, why_step=to)
-            st.button(label, key=key, icon=icon, on_click=go, disabled=to not in NAMES)
+            st.button(label, key=key, icon=icon, on_click=_turn, args=(steps,), disabled=step + steps not in NAMES)
     return step
 
 
