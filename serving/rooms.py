@@ -38,6 +38,7 @@ LOG_SECONDS = 60.0  # between two lines of the log about the same type of error 
 SWEEP = 60.0  # seconds between two removals of expired mappings
 PRESENT_SECONDS = 40.0  # seconds for which a phone counts as present after a request
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
+ENDS = re.compile(rb"\d{1,12}")  # seconds since 1970
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
 FULL = N_("All {most} class sessions of this server are in use. The next one is free in at most {minutes} min.")
@@ -161,7 +162,7 @@ class RedisHashes:
         return list(self._do(("hmget", name, fields))[0])
 
     def all(self, name: str) -> dict[str, bytes]:
-        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
+        return {field.decode(errors="replace"): value for field, value in self._do(("hgetall", name))[0].items()}
 
     def count(self, name: str) -> int:
         return int(self._do(("hlen", name))[0])
@@ -239,7 +240,8 @@ class Rooms:
 
     def _ends(self, now: float) -> dict[str, int]:
         """Return when each room expires, and remove expired ones from the list."""
-        ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
+        found = self.hashes.all("rooms").items()
+        ends = {room: int(last) for room, last in found if ROOM.fullmatch(room) and ENDS.fullmatch(last)}
         self.hashes.remove("rooms", *(room for room, last in ends.items() if last <= now))
         return {room: last for room, last in ends.items() if last > now}
 

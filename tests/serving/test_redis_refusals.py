@@ -111,3 +111,16 @@ def test_a_room_that_fills_a_redis_can_be_ended(address: str) -> None:
     teacher.close(key)
     with Redis.from_url(address) as redis:
         assert redis.keys() == []
+
+
+def test_fields_of_another_application_in_the_list_of_rooms_are_ignored(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "MAX_ROOMS", 1)
+    foreign = {b"x": b"not a number", b"\xff\xfe": b"1", b"r" * 22: b"\xff", b"s" * 22: b"-1", b"t": b"9999999999"}
+    with Redis.from_url(address) as redis:
+        redis.hset("unmask:rooms", mapping=foreign)
+        key = rooms.rooms().open()
+        assert redis.hgetall("unmask:rooms").keys() == {*foreign, key.id.encode()}
+    with pytest.raises(ValueError, match="All 1 class sessions"):
+        rooms.rooms().open()
