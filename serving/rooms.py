@@ -204,7 +204,7 @@ class RedisHashes:
             where = f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"  # not shown
             words = f"cannot be used ({kind}); class sessions fail until it can"  # not shown
             if refused:
-                remedy = "it refuses commands: correct its limits, its user's rights or its data"  # not shown
+                remedy = "it refuses commands: correct user, password or database, or its settings or data"  # not shown
             else:
                 remedy = "start it, or correct the address"  # not shown
             print(f"UNMASK_ROOMS: the Redis at {where} {words}: {remedy}", file=sys.stderr, flush=True)
