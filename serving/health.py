@@ -1,6 +1,7 @@
 """Health checks and metrics of a server, on a separate port: /live, /ready, and /metrics for Prometheus."""
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from threading import Thread
 from time import monotonic
 from typing import get_args
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import psutil
@@ -102,14 +103,28 @@ def _memory(process: psutil.Process) -> int:
 
 def expect_free_port(settings: Settings) -> None:
     """Exit with a message and status 2 if a metrics port is set that cannot be opened."""
-    where = settings.metrics_address, settings.metrics_port
     try:
         if settings.metrics_port:
-            socket.create_server(where).close()
-    except OSError as error:
-        words = f"UNMASK_METRICS_PORT: {where[0]}:{where[1]} cannot be used ({os.strerror(error.errno or 0)})"
-        print(words, file=sys.stderr, flush=True)
+            _opened(settings, make_wsgi_app()).server_close()
+    except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be looked up
+        name, where = "UNMASK_METRICS_ADDRESS", settings.metrics_address
+        if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
+            host = f"[{where}]" if ":" in where else where
+            name, where = "UNMASK_METRICS_PORT", f"{host}:{settings.metrics_port}"
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        print(f"{name}: {where} cannot be used ({reason})", file=sys.stderr, flush=True)
         os._exit(2)
+
+
+def _opened(settings: Settings, app: WSGIApplication) -> WSGIServer:
+    """Return a server of the app that listens at the settings' address and port. Raises OSError and UnicodeError."""
+    where = settings.metrics_address, settings.metrics_port
+
+    class MetricsServer(ThreadingWSGIServer):  # a thread for each request: a check may wait
+        # IPv4 where a name has both: the smallest number
+        address_family = min(found[0] for found in socket.getaddrinfo(*where, type=socket.SOCK_STREAM))
+
+    return make_server(*where, app, MetricsServer, _QuietHandler)
 
 
 @contextmanager
@@ -132,8 +147,7 @@ def served(
 
     checks = {"/live": stuck, "/ready": lambda: readiness_problem(engine, scheduler, settings, PATIENCE)}
     app = health_app(checks, make_wsgi_app(observed.registry))
-    where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
-    with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
+    with _opened(settings, app) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()

@@ -102,7 +102,7 @@ class RoomPhones:
         return Response(status_code=409) if counted is None else JSONResponse(counted)
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return function(*arguments), computed in a thread if it waits for Redis. 503 if that does not respond."""
+        """Return function(*arguments), computed in a thread if it waits for Redis. 503 if that fails."""
         if not self._rooms.hashes.remote:
             return function(*arguments)
         try:

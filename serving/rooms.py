@@ -15,10 +15,11 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from threading import Event, Lock, Thread
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import Any
 
 from cachetools import TLRUCache
@@ -33,13 +34,16 @@ MAX_ROOMS, MAX_PHONES, MAX_STEPS = 100, 500, 200  # rooms of a server; phones an
 MAX_BYTES = 400_000  # of a step as it is sent to phones
 PARTS = ("", ":phones", ":answers", ":asked")  # a room's keys: its name followed by each of these
 MAX_NAMES = len(PARTS) * MAX_ROOMS + 1
+LOG_SECONDS = 60.0  # between two lines of the log about the same type of error of Redis
 SWEEP = 60.0  # seconds between two removals of expired mappings
 PRESENT_SECONDS = 40.0  # seconds for which a phone counts as present after a request
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
+ENDS = re.compile(rb"\d{1,12}")  # seconds since 1970
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # a step's name
 FULL = N_("All {most} class sessions of this server are in use. The next one is free in at most {minutes} min.")
 UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
+REFUSED = msg("The storage of this server's class sessions refuses requests. Ask whoever runs this server.")
 GONE = msg("This class session has ended. Start a new one.")
 
 served = Event()  # whether this process serves the phones' routes: serve.py does, app.py does not
@@ -136,7 +140,8 @@ class MemoryHashes:
 
 class RedisHashes:
     """Mappings of bytes by name, stored in a Redis server, version 7 or later. url: redis://HOST:PORT, as for redis-py.
-    Methods raise OSError with a message for users while the server does not respond."""
+    While the server does not respond or refuses commands, methods print the error's type and raise OSError with a
+    message for users."""
 
     remote = True
 
@@ -144,6 +149,7 @@ class RedisHashes:
         from redis import Redis, RedisError
 
         self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
+        self._log_again = dict[str, float]()  # by an error's type: when it may be printed again
 
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends))
@@ -156,37 +162,53 @@ class RedisHashes:
         return list(self._do(("hmget", name, fields))[0])
 
     def all(self, name: str) -> dict[str, bytes]:
-        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
+        return {field.decode(errors="replace"): value for field, value in self._do(("hgetall", name))[0].items()}
 
     def count(self, name: str) -> int:
         return int(self._do(("hlen", name))[0])
 
     def remove(self, name: str, *fields: str) -> None:
-        self._do(*(("hdel", name, field) for field in fields))
+        if fields:
+            self._do(("hdel", name, *fields))
 
     def drop(self, *names: str) -> None:
-        self._do(*(("delete", name) for name in names))
+        for name in names:
+            self._do(("delete", name))
 
-    def problem(self) -> str:
-        """Return why the server cannot be used, for a log; "" if it responds. The error's message is left out: it may
-        quote a password."""
-        try:
-            self._redis.ping()
-        except self._error as error:
-            at = self._redis.get_connection_kwargs()
-            where = f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"  # not shown
-            return f"the Redis at {where} cannot be used ({type(error).__name__})"  # not shown
-        return ""
+    def check(self) -> None:
+        """Write what no other client sees: a full Redis or a read-only replica, for example, answers PING as well."""
+        self._do(("hset", "rooms", "check", b""), ("hdel", "rooms", "check"))
 
     def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Send commands (method, name, arguments …) in one pipeline, and return their replies."""
+        """Send commands (method, name, arguments …), several as a transaction, and return their replies."""
         try:
-            with self._redis.pipeline() as together:
+            # a full Redis accepts reads and deletions, but none within a transaction
+            with self._redis.pipeline(transaction=len(commands) > 1) as together:
                 for method, name, *arguments in commands:
                     getattr(together, method)(f"unmask:{name}", *arguments)
                 return together.execute()
-        except self._error:
-            raise OSError(UNREACHABLE) from None
+        except self._error as error:
+            raise OSError(self._report(error)) from None
+
+    def _report(self, error: Exception) -> str:
+        """Print the type of redis-py's error, and return a sentence for users. The error's message is left out: it may
+        quote a password or an answer."""
+        from redis import AuthenticationError, ConnectionError, TimeoutError
+
+        # to redis-py, an AuthenticationError is a ConnectionError
+        refused = isinstance(error, AuthenticationError) or not isinstance(error, ConnectionError | TimeoutError)
+        kind, now = type(error).__name__, monotonic()
+        if now >= self._log_again.get(kind, now):
+            self._log_again[kind] = now + LOG_SECONDS
+            at = self._redis.get_connection_kwargs()
+            where = f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"  # not shown
+            words = f"cannot be used ({kind}); class sessions fail until it can"  # not shown
+            if refused:
+                remedy = "it refuses commands: correct user, password or database, or its settings or data"  # not shown
+            else:
+                remedy = "start it, or correct the address"  # not shown
+            print(f"UNMASK_ROOMS: the Redis at {where} {words}: {remedy}", file=sys.stderr, flush=True)
+        return REFUSED if refused else UNREACHABLE
 
 
 class Rooms:
@@ -213,12 +235,13 @@ class Rooms:
 
     def close(self, key: RoomKey) -> None:
         """Delete the room and all its data."""
-        if self.is_open(key):
+        if self._expiry(key) is not None:  # without `is_open`, whose write a full Redis refuses
             self._end(key.id)
 
     def _ends(self, now: float) -> dict[str, int]:
         """Return when each room expires, and remove expired ones from the list."""
-        ends = {room: int(last) for room, last in self.hashes.all("rooms").items()}
+        found = self.hashes.all("rooms").items()
+        ends = {room: int(last) for room, last in found if ROOM.fullmatch(room) and ENDS.fullmatch(last)}
         self.hashes.remove("rooms", *(room for room, last in ends.items() if last <= now))
         return {room: last for room, last in ends.items() if last > now}
 
@@ -240,12 +263,18 @@ class Rooms:
 
     def is_open(self, key: RoomKey) -> bool:
         """Whether the room exists and this is its secret. If so, the time is stored as its teacher's last request."""
-        name = f"room:{key.id}"
-        secret, ends = self.hashes.get(name, "secret", "ends") if ROOM.fullmatch(key.id) else (None, None)
-        if secret is None or not hmac.compare_digest(secret, _digest(key.secret)):
+        end = self._expiry(key)
+        if end is None:
             return False
-        self.hashes.put(name, {"looked": b"%d" % time()}, int(ends or 0))
+        self.hashes.put(f"room:{key.id}", {"looked": b"%d" % time()}, end)
         return True
+
+    def _expiry(self, key: RoomKey) -> int | None:
+        """Return when the room expires; None if it does not exist or this is not its secret."""
+        secret, end = self.hashes.get(f"room:{key.id}", "secret", "ends") if ROOM.fullmatch(key.id) else (None, None)
+        if secret is None or not hmac.compare_digest(secret, _digest(key.secret)):
+            return None
+        return int(end or 0)
 
     def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
         """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps; further steps take
@@ -329,9 +358,9 @@ def rooms() -> Rooms:
 def report_problem() -> None:
     """Print why the Redis of this server's rooms cannot be used, if it cannot."""
     hashes = rooms().hashes
-    if isinstance(hashes, RedisHashes) and (problem := hashes.problem()):
-        words = "class sessions fail until it can: start it, or correct the address"  # not shown
-        print(f"UNMASK_ROOMS: {problem}; {words}", file=sys.stderr, flush=True)
+    if isinstance(hashes, RedisHashes):
+        with suppress(OSError):  # printed
+            hashes.check()
 
 
 def _digest(secret: str) -> bytes:

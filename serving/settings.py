@@ -21,11 +21,12 @@ PLAIN = {  # replacements in pydantic's messages
 
 
 def _redis_url(url: str) -> str:
-    """Return the URL unchanged. Raises ValueError if redis-py, imported only if there is one, cannot parse it."""
+    """Return the URL unchanged. Raises ValueError if redis-py, imported only if there is one, cannot parse it, and for
+    a name of a host that cannot be looked up."""
     if url:
         from redis.connection import parse_url
 
-        parse_url(url)
+        parse_url(url)["host"].encode("idna")
     return url
 
 
@@ -61,8 +62,9 @@ class Settings(BaseModel):
     metrics_address: str = "127.0.0.1"  # the address at which that port is opened
     rooms: Annotated[str, AfterValidator(_redis_url)] = Field(  # a Redis for rooms that replicas share; "": memory
         default="",
-        pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#]+)(:\d{1,5})?([/?#].*)?)?$",  # the port must be numeric
-        description="redis://… or rediss://…",
+        # without a query, whose options can change what redis-py returns
+        pattern=r"^(rediss?://([^/?#]*@)?(\[.+\]|[^:/?#@]+)(:\d{1,5})?(/\d{0,5})?)?$",
+        description="redis://HOST:PORT/DATABASE or rediss://… (PORT at most 65535, no ?options)",
     )
     frame_ancestors: str = Field(  # CSP sources of pages that may embed the app
         default="'self'",
@@ -94,8 +96,9 @@ class Settings(BaseModel):
             for words, plain in PLAIN.items():
                 wanted = wanted.replace(words, plain)
             got = first["input"]
-            if name == "rooms":  # keep a password, which may contain an @ itself, out of logs
-                got = re.sub(r"^(\w+://)?.*@", r"\1…@", str(got), flags=re.DOTALL)
+            if name == "rooms":  # keep a password, which may contain @ or ?, and options out of logs
+                got = re.sub(r"^(\w+://)?(.*[?#].*@.*|.*@)", r"\1…@", str(got), flags=re.DOTALL)
+                got = re.sub(r"([?#]).*", r"\1…", got, flags=re.DOTALL)
             raise ValueError(f"{named(name)}: expected {wanted}, got {got!r:.80}") from None
 
     @classmethod

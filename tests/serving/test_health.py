@@ -1,10 +1,15 @@
 """Tests of the metrics of jobs and of whether a server is ready, and that the dashboard queries metrics that exist."""
 
+import asyncio
 import json
 import re
+import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client import generate_latest
@@ -16,6 +21,7 @@ from serving.job import Job
 from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Scheduler
 from serving.settings import Settings
+from tests.browser.running import free_port
 from tests.serving import jobs
 from tests.serving.test_loaded_models import Making
 
@@ -128,6 +134,60 @@ class TestReady:
                 assert health.readiness_problem(engine, home, Settings(), 5.0) == ""
             finally:
                 making.may_end.set()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"),
+     pytest.param("::1", "[::1]", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))],
+)  # fmt: skip
+class TestAddress:
+    def test_it_is_where_metrics_are_served(self, engine: Engine, home: Scheduler, address: str, host: str) -> None:
+        given = Settings(metrics_address=address)
+        with (
+            closing(asyncio.new_event_loop()) as loop,
+            health.served(given, loop, home, engine, ResultCache(7)) as port,
+            urlopen(f"http://{host}:{port}/metrics", timeout=20) as answer,
+        ):
+            assert b"unmask_workers" in answer.read()
+
+    def test_a_port_in_use_is_named_with_it(
+        self, address: str, host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("os._exit", sys.exit)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.create_server((address, 0), family=family) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(SystemExit, match="2"):
+                health.expect_free_port(Settings(metrics_address=address, metrics_port=port))
+        words = "cannot be used (Address already in use)"
+        shown = host if ":" in address else address
+        assert capsys.readouterr().err == f"UNMASK_METRICS_PORT: {shown}:{port} {words}\n"
+        health.expect_free_port(Settings(metrics_address=address, metrics_port=port))
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("nosuch.invalid", "Name or service not known|Temporary failure in name resolution"),
+     ("[::1]", "Name or service not known|Temporary failure in name resolution"),
+     ("a..b", "not a host name"), ("192.0.2.1", "Cannot assign requested address")],
+)  # fmt: skip
+def test_an_address_that_cannot_be_used_is_named_with_the_reason(
+    address: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit, match="2"):
+        health.expect_free_port(Settings(metrics_address=address, metrics_port=free_port()))
+    words = rf"UNMASK_METRICS_ADDRESS: {re.escape(address)} cannot be used \(({reason})\)\n"
+    assert re.fullmatch(words, capsys.readouterr().err)
 
 
 def test_every_query_of_the_dashboard_names_metrics_that_exist(home: Scheduler) -> None:

@@ -40,14 +40,6 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[Rooms, Rooms]]:
     teacher.hashes.drop("rooms")
 
 
-@pytest.mark.skipif(not FOUND, reason=MISSING)
-def test_a_redis_that_answers_has_no_problem(redis: str) -> None:
-    assert RedisHashes(redis).problem() == ""
-    refused = RedisHashes(redis.replace("//", "//me:secret@")).problem()
-    assert refused.endswith("cannot be used (AuthenticationError)")
-    assert "secret" not in refused
-
-
 def register_phone(phones: Rooms, room: str, *names: str) -> None:
     assert all(phones.register_phone(room, name) for name in names)
 

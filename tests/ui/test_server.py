@@ -191,22 +191,28 @@ def test_a_check_that_finds_something_is_503_and_tells_it() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["localhost", "redis://", "redis://localhost:x", "redis://a:b@c:d/0", "rediss://[::1]:", "redis://a:99999",
-     "redis://a?db=x"],
+    ["localhost", "redis://", "redis://a@", "redis://a..b", "redis://localhost:x", "redis://a:b@c:d/0",
+     "rediss://[::1]:", "redis://a:99999", "redis://a/b", "redis://a?db=x", "redis://a?foo=1",
+     "redis://a/0?decode_responses=1", "redis://a#b"],
 )  # fmt: skip
-def test_a_redis_has_an_address_with_a_number_for_its_port(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for right in ("", "redis://localhost", "rediss://:p@ss:w@cache.example.org:6379/0?db=1", "redis://[::1]:6379"):
+def test_a_redis_has_an_address_with_numbers_for_port_and_database_and_no_options(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for right in ("", "redis://localhost", "rediss://:p@ss:w@cache.example.org:6379/0", "redis://[::1]:6379/"):
         monkeypatch.setenv("UNMASK_ROOMS", right)
         assert Settings.from_environment().rooms == right
     monkeypatch.setenv("UNMASK_ROOMS", given)
-    with pytest.raises(ValueError, match=r"^UNMASK_ROOMS: expected redis://… or rediss://…, got "):
+    words = r"^UNMASK_ROOMS: expected redis://HOST:PORT/DATABASE or .* \(PORT at most 65535, no \?options\), got "
+    with pytest.raises(ValueError, match=words):
         Settings.from_environment()
 
 
 @pytest.mark.parametrize(
     ("given", "shown"),
     [("redis://:secret@host:99999", "redis://…@host:99999"), ("redis://me:a@secret@host:x", "redis://…@host:x"),
-     ("me:secret@host", "…@host")],
+     ("me:secret@host", "…@host"), ("redis://h:99999?password=secret", "redis://h:99999?…"),
+     ("redis://h?password=a@secret", "redis://…@"), ("redis://:sec?ret@h:x", "redis://…@"),
+     ("redis://:a@h?password=secret", "redis://…@h?…"), ("redis://:a#secret@h", "redis://…@"), ("redis://h#secret", "redis://h#…")],
 )  # fmt: skip
 def test_the_password_of_a_refused_redis_is_not_shown(given: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_ROOMS", given)
