@@ -60,6 +60,10 @@ class WorkerLost(Exception):
     """The worker has ended or does not respond; another may retry its job."""
 
 
+class NotStarted(WorkerLost):
+    """The worker ended before it began a job, or could not be started: the job was not the cause."""
+
+
 @dataclass(eq=False)
 class Ticket:
     """A job in the queue. started: time.monotonic() when a worker took it; 0 while it waits."""
@@ -134,7 +138,7 @@ class FairQueue:
         with self._changed:
             if ticket.left:
                 return
-            ticket.started, ticket.affinity_key, ticket.losses = 0.0, (), ticket.losses + 1
+            ticket.started, ticket.affinity_key = 0.0, ()
             if self._closed:
                 ticket.answer.set_exception(QueueFull(STOPPED))
                 return
@@ -178,7 +182,7 @@ class FairQueue:
         if ticket.reader in self._tickets_by_user:
             self._tickets_by_user.move_to_end(ticket.reader)
         self._low_priority += ticket.low_priority
-        if not ticket.losses:
+        if not ticket.answer.running():  # it is if its worker was lost
             ticket.answer.set_running_or_notify_cancel()
         ticket.started = monotonic()
         self._worker_of_run.update(dict.fromkeys(ticket.affinity_key, worker))
@@ -198,7 +202,7 @@ class Worker:
     replaced: Callable[[], object] = staticmethod(lambda: None)
 
     def wait_until_ready(self) -> None:
-        """Wait until `do` may be called. Called before every job; raises WorkerLost if it must be called again."""
+        """Wait until `do` may be called. Called before every job; raises NotStarted if it must be called again."""
 
     def do(self, job: Job, seconds: float) -> Any:
         """Return the job's answer. seconds: its time limit. Raises what the job raises, TooSlow or WorkerLost."""
@@ -296,7 +300,7 @@ class Scheduler:
             self._states[number], began = "starting", monotonic()
             try:
                 worker.wait_until_ready()
-            except WorkerLost:
+            except NotStarted:
                 self._start_failed(number, began)
             else:
                 self._states[number], self._failed_starts[number] = "idle", 0
@@ -318,9 +322,10 @@ class Scheduler:
         outcome: Outcome = "done"
         try:
             ticket.answer.set_result(worker.do(ticket.job, self._seconds))
-        except WorkerLost:
+        except WorkerLost as error:
             outcome = "lost"
-            if not ticket.losses:
+            ticket.losses += not isinstance(error, NotStarted)
+            if ticket.losses < 2:
                 self._queue.again(ticket)
             else:
                 ticket.answer.set_exception(LostTwice(LOST_TWICE))

@@ -23,7 +23,7 @@ from model.errors import sendable
 from serving import logs, machine
 from serving.job import Job
 from serving.result_cache import Engine
-from serving.scheduler import STOP_GRACE_SECONDS, USER_ERRORS, TooSlow, Worker, WorkerLost
+from serving.scheduler import STOP_GRACE_SECONDS, USER_ERRORS, NotStarted, TooSlow, Worker, WorkerLost
 
 READY, HEARTBEAT = b"ready", b"beat"
 HEARTBEAT_SECONDS = 1.0  # seconds between two beats
@@ -47,12 +47,12 @@ class WorkerProcess(Worker):
             self._ready = self._next_answer(START) == READY
         except (EOFError, OSError, TooSlow):
             self._replace()
-            raise WorkerLost from None
+            raise NotStarted from None
 
     def do(self, job: Job, seconds: float) -> Any:
         if self._process.poll() is not None:  # it ended while idle, so that no job was lost
             self._replace()
-            self.wait_until_ready()
+            raise NotStarted
         message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         try:
             # if the worker stops in the middle of a message, only this timer ends the wait for the rest

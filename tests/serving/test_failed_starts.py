@@ -2,16 +2,20 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from multiprocessing import Pipe
 from threading import Event, Thread
 from time import monotonic
+from unittest.mock import Mock
 
 import pytest
 
-from serving import backends, health, scheduler
+from serving import backends, health, machine, scheduler
 from serving.job import Job, QueueFull
 from serving.result_cache import Engine
-from serving.scheduler import FairQueue, InThisProcess, Scheduler, Worker, WorkerLost
+from serving.scheduler import FairQueue, InThisProcess, NotStarted, Scheduler, Worker
 from serving.settings import Settings
+from serving.worker_process import READY, WorkerProcess
 from tests.serving import jobs
 
 JOB = Job(jobs.wait, (0.0,))
@@ -19,7 +23,7 @@ WAIT = 60.0  # seconds
 
 
 class Startable(InThisProcess):
-    """A worker whose starts are what a test's function does; it may raise WorkerLost."""
+    """A worker whose starts are what a test's function does; it may raise NotStarted."""
 
     def __init__(self, start: Callable[[], object]) -> None:
         super().__init__(Engine(2, 10**7))
@@ -29,8 +33,8 @@ class Startable(InThisProcess):
         self._start()
 
 
-def lost() -> None:
-    raise WorkerLost
+def fail() -> None:
+    raise NotStarted
 
 
 def home_of(workers: list[Worker], seconds: float = WAIT) -> Scheduler:
@@ -63,7 +67,7 @@ def test_jobs_are_refused_until_a_start_succeeds(workable: Event, monkeypatch: p
     monkeypatch.setattr(logging.getLogger(scheduler.__name__), "handle", logged.append)
     engine = Engine(2, 10**7)
     engine.models.load("story")
-    home = home_of([Startable(lambda: workable.is_set() or lost()) for _ in range(2)])
+    home = home_of([Startable(lambda: workable.is_set() or fail()) for _ in range(2)])
     with pytest.raises(QueueFull, match=r"^No worker process can be started.* Try again in a minute$"):
         home.ask(JOB, "A", give_up())
     assert home.waiting() == 0
@@ -75,7 +79,7 @@ def test_jobs_are_refused_until_a_start_succeeds(workable: Event, monkeypatch: p
     assert home.ask(JOB, "A", give_up()) == "done"
     home.close()
     assert [one.levelno for one in logged] == [logging.ERROR] * 2, "one line for each worker, not for each attempt"
-    assert all(one.exc_info and one.exc_info[0] is WorkerLost for one in logged)
+    assert all(one.exc_info and one.exc_info[0] is NotStarted for one in logged)
 
 
 def test_a_job_waits_no_longer_than_its_limit_for_starts_that_hang(workable: Event) -> None:
@@ -84,7 +88,7 @@ def test_a_job_waits_no_longer_than_its_limit_for_starts_that_hang(workable: Eve
     def start() -> None:
         starts.append(1)
         if len(starts) == 1:
-            raise WorkerLost
+            raise NotStarted
         workable.wait(WAIT)
 
     home = home_of([Startable(start)], seconds=0.3)
@@ -110,13 +114,28 @@ def test_a_slow_first_start_is_waited_for(workable: Event) -> None:
 
 
 def test_a_job_waits_for_a_busy_worker_while_another_cannot_be_started() -> None:
-    home = home_of([Startable(lost), InThisProcess(Engine(1, 10**6))], seconds=0.5)
+    home = home_of([Startable(fail), InThisProcess(Engine(1, 10**6))], seconds=0.5)
     busy = [Thread(target=home.ask, args=(Job(jobs.wait, (0.4,)), "A", give_up())) for _ in range(3)]
     for one in busy:
         one.start()
     assert home.ask(JOB, "A", give_up()) == "done"
     for one in busy:
         one.join(WAIT)
+    home.close()
+
+
+def test_a_job_is_not_blamed_for_workers_that_ended_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two idle processes have ended, as when the system ends all of them, and none can be started in their place."""
+    connections = []
+    for _ in range(2):
+        ours, theirs = Pipe()
+        theirs.send_bytes(READY)
+        connections.append(ours)
+    ended = [(Mock(poll=lambda: -9), ours) for ours in connections]
+    monkeypatch.setattr(machine, "start_python", Mock(side_effect=chain(ended, repeat(OSError()))))
+    home = home_of([WorkerProcess(1, 1) for _ in range(2)])
+    with pytest.raises(QueueFull, match="No worker process"):
+        home.ask(JOB, "A", give_up())
     home.close()
 
 
