@@ -38,6 +38,7 @@ class WorkerProcess(Worker):
     def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
         self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
         self._closed = self._ready = False
+        self._ending = Lock()  # the server closes workers while their threads may be replacing them
         self._process, self._connection = self._started()
 
     def wait_until_ready(self) -> None:
@@ -100,9 +101,10 @@ class WorkerProcess(Worker):
                 self._process, self._connection = self._started()
 
     def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
+        with self._ending:
+            self._process.kill()
+            self._process.wait()
+            self._connection.close()
 
     def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
         process, connection = machine.start_python(f"{__package__}.worker_process", *self._arguments)

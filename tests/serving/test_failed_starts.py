@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from multiprocessing import Pipe
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, sleep
 from unittest.mock import Mock
 
 import pytest
@@ -137,6 +137,26 @@ def test_a_job_is_not_blamed_for_workers_that_ended_before_it(monkeypatch: pytes
     with pytest.raises(QueueFull, match="No worker process"):
         home.ask(JOB, "A", give_up())
     home.close()
+
+
+def test_one_thread_at_a_time_ends_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closings: list[int] = []  # 1 begins one, -1 ends it
+
+    def close() -> None:
+        closings.append(1)
+        sleep(0.2)
+        closings.append(-1)
+
+    monkeypatch.setattr(machine, "start_python", Mock(return_value=(Mock(), Mock(close=close))))
+    worker = WorkerProcess(1, 1)
+    closing = [Thread(target=worker.close) for _ in range(2)]
+    for one in closing:
+        one.start()
+    for one in closing:
+        one.join(WAIT)
+    assert closings == [1, -1, 1, -1]
 
 
 @pytest.mark.slow  # starts processes
