@@ -20,7 +20,7 @@ def start(settings: Settings, engine: Engine) -> Scheduler:
     if settings.ray:
         if settings.ray == "local":
             machine.keep_ray_on_loopback()
-        given = settings.ray, settings.workers, settings.models_in_memory, settings.traces_bytes
+        given = settings.ray, settings.workers, settings.models_in_memory, settings.traces_share
         try:
             from serving import ray_cluster
 

@@ -4,6 +4,7 @@ Ray starts and replaces replicas; a job goes to the replica that has its trace, 
 batched: matrix products of other sizes round differently, and results must be bit-identical wherever they are computed.
 """
 
+import hashlib
 import os
 import pickle
 from asyncio import to_thread
@@ -54,13 +55,14 @@ class AffinityRouter(RequestRouter):
     graceful_shutdown_timeout_s=2,
 )
 class Replica:
-    """A replica: one engine with one torch thread, which runs one job at a time."""
+    """A replica: one engine with one torch thread, which runs one job at a time. traces_share: of its machine's
+    memory."""
 
-    def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
+    def __init__(self, models_in_memory: int, traces_share: float) -> None:
         torch.set_num_threads(1)
         if ray.util.get_node_ip_address() == LOOPBACK:
             _listen_on_loopback()
-        self._engine = Engine(models_in_memory, trace_bytes)
+        self._engine = Engine(models_in_memory, int(traces_share * machine.memory_bytes()))
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
         """Return the answer to a job, for `unpack_answer`. At the time limit the replica exits, and Ray starts another.
@@ -107,9 +109,10 @@ class RayWorker(Worker):
         return unpack_answer(answer)
 
 
-def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:
-    """Deploy the replicas, and return one worker for each. address: for ray.init: "auto" for the cluster that this
-    machine is part of, "local" for a new one. most: replicas; 0: one a core. trace_bytes: of all replicas together."""
+def workers(address: str, most: int, models_in_memory: int, traces_share: float) -> list[RayWorker]:
+    """Deploy the replicas, unless the same ones run in the cluster, and return one worker for each. address: for
+    ray.init: "auto" for the cluster that this machine is part of, "local" for a new one. most: replicas; 0: one a core.
+    traces_share: of memory, for the traces of all replicas together."""
     if not ray.is_initialized():
         # in a new cluster, replicas get normal priority, and no process starts before ENVIRONMENT is known
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -119,8 +122,25 @@ def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) ->
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
     scaling: dict[str, float] = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most}
     scaling |= {"target_ongoing_requests": 1, "upscale_delay_s": 2.0}
+    arguments = models_in_memory, traces_share / most  # not in bytes: the same for servers on different machines
     options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
+    options |= {"version": _version(*arguments), "_internal": True}
     deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
     serve.start(proxy_location="Disabled")  # no HTTP requests
-    handle = serve.run(deployment.bind(models_in_memory, trace_bytes // most), name=NAME, route_prefix=None)
+    handle = serve.run(deployment.bind(*arguments), name=NAME, route_prefix=None)
     return [RayWorker(handle) for _ in range(most)]
+
+
+def _version(*arguments: float) -> str:
+    """Return a version of the replicas, equal for servers with the same program and settings: a server that joins such
+    a cluster keeps its replicas, with their jobs and traces. Without one, each call of serve.run replaces them all.
+
+    Relies on: the option `version` of `Deployment.options`, which needs `_internal`. Checked with Ray 2.60.0 by
+    tests/serving/test_backends.py.
+    """
+    files = [machine.ROOT / "i18n.py"]
+    files += [path for part in ("model", "serving") for path in (machine.ROOT / part).rglob("*") if path.is_file()]
+    found = hashlib.sha256(repr(arguments).encode())
+    for path in sorted(path for path in files if path.suffix != ".pyc"):
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -22,7 +22,8 @@ from serving.job import Job, QueueFull
 from serving.result_cache import Engine
 
 POLL_SECONDS = 0.05  # seconds between two calls of raise_if_cancelled
-PAUSE = 1.0  # seconds between two attempts to start a worker
+PAUSE, LONGEST_PAUSE = 1.0, 10.0  # seconds after the first failed start of a worker, and after the tenth
+FAILED_STARTS = 3  # failed starts of every worker, one after another, after which jobs are refused
 FIRST_GUESS = 0.5  # assumed seconds of a job, until some are done
 STOP_GRACE_SECONDS = 2.0  # seconds after a job's time limit within which its worker must stop it
 
@@ -36,6 +37,7 @@ TIME_LIMIT = N_(
     "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer lines or a "
     "smaller model"
 )
+CANNOT_START = msg("No worker process can be started, perhaps because memory ran out. Try again in a minute")
 LOST_TWICE = msg(
     "The worker process ended twice while computing this, perhaps because memory ran out. Try a shorter text, fewer "
     "lines or a smaller model"
@@ -56,6 +58,10 @@ class LostTwice(ValueError):
 
 class WorkerLost(Exception):
     """The worker has ended or does not respond; another may retry its job."""
+
+
+class NotStarted(WorkerLost):
+    """The worker ended before it began a job, or could not be started: the job was not the cause."""
 
 
 @dataclass(eq=False)
@@ -132,7 +138,7 @@ class FairQueue:
         with self._changed:
             if ticket.left:
                 return
-            ticket.started, ticket.affinity_key, ticket.losses = 0.0, (), ticket.losses + 1
+            ticket.started, ticket.affinity_key = 0.0, ()
             if self._closed:
                 ticket.answer.set_exception(QueueFull(STOPPED))
                 return
@@ -176,7 +182,7 @@ class FairQueue:
         if ticket.reader in self._tickets_by_user:
             self._tickets_by_user.move_to_end(ticket.reader)
         self._low_priority += ticket.low_priority
-        if not ticket.losses:
+        if not ticket.answer.running():  # it is if its worker was lost
             ticket.answer.set_running_or_notify_cancel()
         ticket.started = monotonic()
         self._worker_of_run.update(dict.fromkeys(ticket.affinity_key, worker))
@@ -196,7 +202,7 @@ class Worker:
     replaced: Callable[[], object] = staticmethod(lambda: None)
 
     def wait_until_ready(self) -> None:
-        """Wait until `do` may be called. Called before every job; raises WorkerLost if it must be called again."""
+        """Wait until `do` may be called. Called before every job; raises NotStarted if it must be called again."""
 
     def do(self, job: Job, seconds: float) -> Any:
         """Return the job's answer. seconds: its time limit. Raises what the job raises, TooSlow or WorkerLost."""
@@ -230,6 +236,8 @@ class Scheduler:
         self.observers: list[Callable[[FinishedJob], object]] = []
         self._workers, self._queue, self._seconds, self._affinity = workers, queue, seconds, affinity
         self._closed, self._states = False, ["starting"] * len(workers)
+        self._failed_starts = [0] * len(workers)  # since each was last ready
+        self._failing_since = [0.0] * len(workers)  # time.monotonic() when the first of these starts began
         for number, worker in enumerate(workers):
             worker.replaced = partial(queue.lost, number)
         self._threads = [
@@ -250,12 +258,14 @@ class Scheduler:
         """Queue a job and return its answer. raise_if_cancelled: called repeatedly; if it raises, the job leaves the
         queue. low_priority: whether all other jobs run first, for parts of a computation that takes minutes.
 
-        Raises QueueFull, TooSlow, and what the job raises.
+        Raises QueueFull, also if no worker can be started; TooSlow; and what the job raises.
         """
         ticket = self._queue.enter(job, reader, job.affinity_key if self._affinity else (), low_priority=low_priority)
         try:
             while not ticket.answer.done():
                 raise_if_cancelled()
+                if self._cannot_start(ticket):
+                    raise QueueFull(CANNOT_START)
                 if ticket.started and monotonic() - ticket.started > self._seconds + STOP_GRACE_SECONDS:
                     raise TooSlow.after(self._seconds)  # its worker cannot stop it
                 wait([ticket.answer], POLL_SECONDS)
@@ -278,28 +288,44 @@ class Scheduler:
         for worker in self._workers:
             worker.close()
 
+    def _cannot_start(self, ticket: Ticket) -> bool:
+        """Return whether no worker can be started: each has failed FAILED_STARTS times, or at least once, and the job
+        has waited for them as long as it may take. A first start, however slow, has not failed."""
+        failed = min(self._failed_starts, default=0)
+        waited = monotonic() - max([ticket.entered, *self._failing_since])
+        return failed >= FAILED_STARTS or (failed > 0 and waited > self._seconds)
+
     def _work(self, number: int, worker: Worker) -> None:
         while not self._closed:
+            self._states[number], began = "starting", monotonic()
             try:
-                self._states[number] = "starting"
                 worker.wait_until_ready()
-            except WorkerLost:
-                sleep(PAUSE)
+            except NotStarted:
+                self._start_failed(number, began)
             else:
-                self._states[number] = "idle"
+                self._states[number], self._failed_starts[number] = "idle", 0
                 ticket = self._queue.next(number)
                 if ticket is not None:
                     self._states[number] = "busy"
                     self._do(ticket, worker)
+
+    def _start_failed(self, number: int, began: float) -> None:
+        if not self._failed_starts[number]:
+            self._failing_since[number] = began
+        self._failed_starts[number] += 1
+        if self._failed_starts[number] == FAILED_STARTS:  # not at each: attempts go on
+            logging.getLogger(__name__).exception("a worker cannot be started")  # not shown
+        sleep(min(PAUSE * self._failed_starts[number], LONGEST_PAUSE))
 
     def _do(self, ticket: Ticket, worker: Worker) -> None:
         began = ticket.started
         outcome: Outcome = "done"
         try:
             ticket.answer.set_result(worker.do(ticket.job, self._seconds))
-        except WorkerLost:
+        except WorkerLost as error:
             outcome = "lost"
-            if not ticket.losses:
+            ticket.losses += not isinstance(error, NotStarted)
+            if ticket.losses < 2:
                 self._queue.again(ticket)
             else:
                 ticket.answer.set_exception(LostTwice(LOST_TWICE))

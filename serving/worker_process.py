@@ -23,7 +23,7 @@ from model.errors import sendable
 from serving import logs, machine
 from serving.job import Job
 from serving.result_cache import Engine
-from serving.scheduler import STOP_GRACE_SECONDS, USER_ERRORS, TooSlow, Worker, WorkerLost
+from serving.scheduler import STOP_GRACE_SECONDS, USER_ERRORS, NotStarted, TooSlow, Worker, WorkerLost
 
 READY, HEARTBEAT = b"ready", b"beat"
 HEARTBEAT_SECONDS = 1.0  # seconds between two beats
@@ -38,6 +38,7 @@ class WorkerProcess(Worker):
     def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
         self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
         self._closed = self._ready = False
+        self._ending = Lock()  # the server closes workers while their threads may be replacing them
         self._process, self._connection = self._started()
 
     def wait_until_ready(self) -> None:
@@ -47,12 +48,12 @@ class WorkerProcess(Worker):
             self._ready = self._next_answer(START) == READY
         except (EOFError, OSError, TooSlow):
             self._replace()
-            raise WorkerLost from None
+            raise NotStarted from None
 
     def do(self, job: Job, seconds: float) -> Any:
         if self._process.poll() is not None:  # it ended while idle, so that no job was lost
             self._replace()
-            self.wait_until_ready()
+            raise NotStarted
         message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         try:
             # if the worker stops in the middle of a message, only this timer ends the wait for the rest
@@ -100,9 +101,10 @@ class WorkerProcess(Worker):
                 self._process, self._connection = self._started()
 
     def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
+        with self._ending:
+            self._process.kill()
+            self._process.wait()
+            self._connection.close()
 
     def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
         process, connection = machine.start_python(f"{__package__}.worker_process", *self._arguments)

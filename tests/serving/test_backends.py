@@ -152,6 +152,29 @@ class TestEveryHome:
 
 @pytest.mark.parametrize("home", ["ray"], indirect=True)
 class TestRay:
+    def test_another_server_with_the_same_settings_keeps_the_replicas_and_their_jobs(
+        self, home: Scheduler, tmp_path: Path
+    ) -> None:
+        before = replicas()
+        answers: list[str] = []
+        asker = Thread(target=lambda: answers.append(home.ask(Job(jobs.hold, (str(tmp_path / "begun"),)))))
+        asker.start()
+        begun(tmp_path / "begun")
+        other = backends.start(Settings(workers=2, ray="local"), Engine(2, 10**7))
+        assert other.ask(Job(jobs.process)) in before
+        (tmp_path / "over").touch()
+        asker.join(SECONDS)
+        assert answers == ["done"]
+        assert replicas() == before
+        other.close()
+
+    def test_another_server_with_other_settings_replaces_them(self, home: Scheduler) -> None:
+        before = replicas()
+        other = backends.start(Settings(workers=2, ray="local", models_in_memory=1), Engine(2, 10**7))
+        for scheduler in (other, home):
+            assert scheduler.ask(Job(jobs.process)) not in before
+        other.close()
+
     @pytest.mark.parametrize("way", [jobs.die, jobs.stop])
     def test_a_replica_that_is_lost_or_stuck_is_a_retry(self, home: Scheduler, tmp_path: Path, way: Callable) -> None:
         assert home.ask(Job(way, (str(tmp_path), 1))) == 2
@@ -247,6 +270,12 @@ def at_rest(home: Scheduler) -> None:
     while home.workers("idle") < 2:
         assert monotonic() < end
         sleep(0.05)
+
+
+def replicas() -> set[int]:
+    """Return the process ids of this process's Ray Serve replicas."""
+    ours = psutil.Process().children(recursive=True)
+    return {process.pid for process in ours if "".join(process.cmdline()).startswith("ray::ServeReplica")}
 
 
 def begun(mark: Path) -> None:

@@ -1,6 +1,7 @@
 """Tests that the undocumented parts of Ray Serve that the app uses still exist and behave as it relies on."""
 
 import inspect
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -32,6 +33,24 @@ def test_the_replicas_share_the_memory_for_traces(monkeypatch: pytest.MonkeyPatc
     serve = Mock()
     monkeypatch.setattr(ray_cluster, "serve", serve)
     monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: True)
-    workers = ray_cluster.workers("local", 3, 1, 3000)
+    workers = ray_cluster.workers("local", 3, 1, 0.3)
     (application,) = serve.run.call_args.args
-    assert (len(workers), application._bound_deployment.init_args) == (3, (1, 1000))
+    assert (len(workers), application._bound_deployment.init_args) == (3, (1, pytest.approx(0.1)))
+
+
+def test_the_replicas_version_is_the_program_s_and_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    for name in ("i18n.py", "model/masks.py", "model/weights/story.bin", "serving/job.py", "ui/page.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as deployed")
+    deployed = ray_cluster._version(1, 0.1)
+    (tmp_path / "model" / "masks.cpython-311.pyc").write_text("cached")
+    (tmp_path / "ui" / "page.py").write_text("changed")
+    assert ray_cluster._version(1, 0.1) == deployed, "replicas run none of this"
+    assert len({deployed, ray_cluster._version(2, 0.1), ray_cluster._version(1, 0.2)}) == 3
+    for name in ("i18n.py", "model/masks.py", "model/weights/story.bin", "serving/job.py"):
+        (tmp_path / name).write_text("changed")
+        assert ray_cluster._version(1, 0.1) != deployed, name
+        (tmp_path / name).write_text("as deployed")
