@@ -138,7 +138,7 @@ def _version(*arguments: float) -> str:
     Relies on: the option `version` of `Deployment.options`, which needs `_internal`. Checked with Ray 2.60.0 by
     tests/serving/test_backends.py.
     """
-    files = [machine.ROOT / "i18n.py"]
+    files = [machine.ROOT / "i18n.py", machine.ROOT / "requirements.txt"]  # the latter: versions of packages
     files += [path for part in ("model", "serving") for path in (machine.ROOT / part).rglob("*") if path.is_file()]
     found = hashlib.sha256(repr(arguments).encode())
     for path in sorted(path for path in files if path.suffix != ".pyc"):

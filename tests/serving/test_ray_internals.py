@@ -42,7 +42,8 @@ def test_the_replicas_version_is_the_program_s_and_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    for name in ("i18n.py", "model/masks.py", "model/weights/story.bin", "serving/job.py", "ui/page.py"):
+    run = ("i18n.py", "requirements.txt", "model/masks.py", "model/weights/story.bin", "serving/job.py")
+    for name in (*run, "ui/page.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("as deployed")
     deployed = ray_cluster._version(1, 0.1)
@@ -50,7 +51,7 @@ def test_the_replicas_version_is_the_program_s_and_the_settings(
     (tmp_path / "ui" / "page.py").write_text("changed")
     assert ray_cluster._version(1, 0.1) == deployed, "replicas run none of this"
     assert len({deployed, ray_cluster._version(2, 0.1), ray_cluster._version(1, 0.2)}) == 3
-    for name in ("i18n.py", "model/masks.py", "model/weights/story.bin", "serving/job.py"):
+    for name in run:
         (tmp_path / name).write_text("changed")
         assert ray_cluster._version(1, 0.1) != deployed, name
         (tmp_path / name).write_text("as deployed")
