@@ -36,7 +36,7 @@ audit: $(VENV)/.dev
 
 # Install the newest versions of the required packages, except torch, in another environment, and test what is used of
 # them besides their documented interfaces: each test names the part of a package that an upgrade has changed
-INTERNALS := tests/ui/test_streamlit_internals.py tests/ui/test_cached_messages.py \
+INTERNALS := tests/ui/test_streamlit_internals.py tests/ui/test_cached_messages.py tests/ui/test_session_lock.py \
 	tests/ui/test_limits_of_a_session.py \
 	tests/model/huggingface/test_huggingface_internals.py \
 	tests/serving/test_ray_internals.py tests/browser/test_internals.py

@@ -1,5 +1,6 @@
 from ui.streamlit_internals import files, messages
 
+messages.lock_session_state()
 messages.preserve_interrupted_clicks()
 messages.preserve_text_on_page_change()
 messages.send_what_the_browser_lacks()

@@ -6,7 +6,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from model.spec import MaskSpec
 from tests.browser.explore import Explore
-from tests.browser.generation import Generation
 from tests.browser.heads import Heads
 from tests.browser.lab import Lab
 from tests.browser.slow_line import SlowLine
@@ -88,14 +87,6 @@ def test_a_picture_that_the_browser_drops_before_the_answer_arrives_is_sent_agai
     unheard(page, lambda: page.page.mouse.click(*point), lambda: flip(page))
     assert linked(page, "causal") == "false"
     assert page.page.get_by_test_id("stApp").get_attribute("data-test-connection-state") == "CONNECTED"
-
-
-def test_a_late_click_on_a_candidate_writes_no_token_that_was_not_clicked(visit: Visit) -> None:
-    page = visit(urlencode({"text": "Once upon a time"}), kind=Generation)
-    first, second = page.page.locator(".st-key-candidates button").all()[2:4]
-    labels = [one.inner_text().replace("·", " ") for one in (first, second)]
-    unheard(page, first.click, second.click)
-    assert page.written() in ([labels[0]], [labels[1]]), "the text as far as it was seen, or a change of it"
 
 
 def test_every_token_that_is_pinned_stays_so(visit: Visit) -> None:

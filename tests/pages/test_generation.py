@@ -78,12 +78,17 @@ class TestWriting:
         assert not page.path.written
         assert (page.press("step", 4).path, page.text()) == before
 
-    def test_presses_that_come_before_the_first_is_answered_all_count(self) -> None:
-        page = Generation()
-        page.app.session_state.writing = replace(page.app.session_state.writing, due=2)  # as two presses leave it
-        page.press("step")
-        assert page.path == Generation().press("step", 3).path
-        assert page.press("step").path == Generation().press("step", 4).path
+    def test_steps_that_are_not_written_yet_all_count_until_another_text_is_chosen(self) -> None:
+        def pending() -> Generation:
+            page = Generation().press("step")
+            page.app.session_state.writing = replace(page.app.session_state.writing, due=2)  # as two presses leave it
+            return page
+
+        page = pending().press("step")
+        assert page.path == Generation().press("step", 4).path
+        assert page.press("step").path == Generation().press("step", 5).path
+        assert not pending().press("start_over").path.written
+        assert len(pending().choose(3).path.written) == 2
 
     def test_another_candidate_goes_on_from_there(self, story: Model) -> None:
         page = Generation().press("step", 2)

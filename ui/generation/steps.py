@@ -184,12 +184,12 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
         number = len(path.prompt) + at
         st.html(chances_head(say("next token") if index is None else say("token {number}", number=number)))
         st.html(f'<div class="chances">{bars}</div>')  # beside the buttons, each as tall as one
-        for one in shown:
+        for rank, one in enumerate(shown):
             look: Any = {"type": "primary" if one.token == choice.token else "secondary", "width": "stretch"}
             press = partial(take, at, one.token, one.before)
             label = re.sub(r"^(\d+)([.)])", r"\1\\\2", escaped(one.label)) or "␀"  # not a list in Markdown
-            # of this token here: a late click on it is none on the next position's candidates
-            st.button(label, key=f"candidate_{at}_{one.token}", disabled=not free, on_click=press, **look)
+            # by rank, so that the button keeps the keyboard focus when another token is listed there
+            st.button(label, key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
     filled = say("the sampled token") if index is None else say("the token in the text")
     if writing.playing:
         click = say("pause to choose another")

@@ -65,7 +65,7 @@ class Writing:
 
     def instead(self, index: int, token: int, chance: float) -> "Writing":
         """Return the text up to written token number `index`, with the token there that the user chose instead."""
-        return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance))
+        return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance), due=0)
 
     def cut(self, written: int) -> "Writing":
         """Return the text with only the first `written` of its written tokens."""
@@ -165,7 +165,7 @@ def buttons(model: Model, writing: Writing) -> None:
         st.button(label, icon=icon, key="play", on_click=play, disabled=not room and not playing, help=full)
         back = lambda: _set(state.writing.cut(max(len(state.writing.path.written) - 1, 0)))  # noqa: E731
         st.button(say("Back"), icon=":material/undo:", key="back", on_click=back, disabled=not some or playing)
-        start_over = lambda: _set(replace(state.writing.cut(0), playing=False))  # noqa: E731
+        start_over = lambda: _set(replace(state.writing.cut(0), playing=False, due=0))  # noqa: E731
         look = {"on_click": start_over, "disabled": not some and not playing}
         st.button(say("Start over"), icon=":material/restart_alt:", key="start_over", **look)
 
@@ -203,8 +203,8 @@ def run_of_text(model: Model, path: Continuation, cache: bool) -> RunView:
 
 
 def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
-    """Write the tokens that are due: one for each press of Step, or else at most one by time while playing. Raises what
-    a run raises."""
+    """Write the tokens that are due: one for each press of Step that was handled since, or else at most one by time
+    while playing. Raises what a run raises."""
     writing: Writing = st.session_state.writing
     due = writing.due or int(writing.playing and time.monotonic() - writing.last > 0.75 * SECONDS)
     for left in reversed(range(due)):

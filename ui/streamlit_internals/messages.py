@@ -1,7 +1,7 @@
 """Patches of how Streamlit receives and answers the browser's messages, so that none is lost on a slow connection."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from threading import Lock
@@ -17,6 +17,7 @@ from streamlit.runtime.forward_msg_cache import create_reference_msg
 from streamlit.runtime.scriptrunner import get_script_run_ctx, script_runner
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.runtime.state.safe_session_state import SafeSessionState
+from streamlit.runtime.state.session_state import SessionState
 
 from ui.streamlit_internals.session import is_trigger
 
@@ -124,6 +125,25 @@ def preserve_text_on_page_change() -> None:
         request(self, client_state)
 
     AppSession.request_rerun = request_with_texts  # type: ignore[method-assign]  # Streamlit has no hook for it
+
+
+@cache
+def lock_session_state() -> None:
+    """Patch Streamlit so that no two runs of a session use its state at the same time.
+
+    A run that is told to stop goes on until it next uses the state, beside the run that replaces it. Each run has a
+    lock of its own around one state: if one changes what the other iterates over, that one ends with Streamlit's error.
+    Relies on: the method `SafeSessionState.__init__`, which is replaced, and `SafeSessionState._lock`.
+    """
+    create, choosing = SafeSessionState.__init__, Lock()
+    locks = WeakValueDictionary[int, Any]()  # by id() of the state, which lives as long as whoever has its lock
+
+    def create_with_lock(self: SafeSessionState, state: SessionState, yield_callback: Callable[[], None]) -> None:
+        create(self, state, yield_callback)
+        with choosing:
+            object.__setattr__(self, "_lock", locks.setdefault(id(state), self._lock))
+
+    SafeSessionState.__init__ = create_with_lock  # type: ignore[method-assign]  # Streamlit has no hook for it
 
 
 @cache
