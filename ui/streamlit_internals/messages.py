@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from streamlit import config
+import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
@@ -195,7 +195,7 @@ class _BrowserCache:
     def shorten(self, message: ForwardMsg) -> ForwardMsg:
         """Return what to send next: this message, or a reference to it if the browser is certain to have it."""
         if message.WhichOneof("type") == "script_finished":
-            limit = config.get_option("global.maxCachedMessageAge")
+            limit = st.get_option("global.maxCachedMessageAge")
             self._ages = {name: age + 1 for name, age in self._ages.items() if age < limit}
         if not message.metadata.cacheable:
             return message
