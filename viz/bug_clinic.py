@@ -64,7 +64,10 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Ca
     NaN instead of 0."""
     drawn = comparison_figure(wrong, right, dark=dark, titles=(say(WITH_BUG), say(RIGHT), say("bug − correct")))
     plain = drawn.to_dict()
-    notes = [note | {"text": "NaN"} if nan and note["xref"] == "x" else note for note in plain["layout"]["annotations"]]
+    notes = [
+        note | {"text": "NaN"} if nan and note["xref"] == "x domain" else note
+        for note in plain["layout"]["annotations"]
+    ]
     return figure(plain["data"], plain["layout"] | {"annotations": notes})
 
 

@@ -181,14 +181,15 @@ def hatching(blocked: dict[str, np.ndarray], *, dark: bool, axis: str = "") -> l
 
 
 def empty_notes(view: HeadView, axis: str = "") -> list[Part]:
-    """Return annotations on the rows without an allowed key."""
-    rows, columns = view.weights.shape
+    """Return annotations on the rows without an allowed key, in the middle of what is drawn of the x axis: Plotly would
+    widen an axis for a text that stands at a number and is wider than a small picture."""
+    rows = len(view.weights)
     return [
         {
             "text": say("nothing to attend to") if last > first or rows <= MAX_TICKS else say("nothing"),
-            "xref": "x" + axis,
+            "xref": f"x{axis} domain",
             "yref": "y" + axis,
-            "x": (columns - 1) / 2,
+            "x": 0.5,
             "y": (first + last) / 2,
             "showarrow": False,
             "font": {"size": 11},

@@ -47,6 +47,17 @@ def test_the_framed_row_keeps_its_label_in_a_part_that_is_zoomed_to(visit: Calla
         assert steps != {1}
 
 
+def test_a_note_wider_than_its_picture_does_not_make_it_smaller(visit: Callable[..., Explore]) -> None:
+    """Plotly would widen the axis of a small picture for its note: here the three pictures would be a third as wide."""
+    rows = "One day%0AOne day the king and his two old sons went down to the sea to look for a ship that would sail"
+    shown = visit(f"text={rows}&row=1&causal=false&show_padding=true", width=390).chart.evaluate(
+        "(chart) => [chart._fullLayout.xaxis.range, chart._fullLayout.yaxis.range, chart.innerText]"
+    )
+    assert shown[0] == shown[1][::-1]
+    assert shown[0][0] == -0.5
+    assert "nothing to attend to" in shown[2]
+
+
 @pytest.mark.parametrize(
     ("path", "query"),
     [

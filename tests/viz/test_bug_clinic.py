@@ -106,4 +106,7 @@ def test_rows_that_a_bug_makes_nan_say_so(nan: bool) -> None:
     view = HeadView(weights, weights, {"causal": blocked}, labels, labels)
     plain = bug_figure(view, view, dark=False, nan=nan).to_dict()
     notes = {(note["xref"], note["text"]) for note in plain["layout"]["annotations"] if note["xref"] != "paper"}
-    assert notes == {("x", "NaN" if nan else "nothing to attend to"), ("x2", "nothing to attend to")}
+    assert notes == {
+        ("x domain", "NaN" if nan else "nothing to attend to"),
+        ("x2 domain", "nothing to attend to"),
+    }
