@@ -29,15 +29,17 @@ MOST_OF_REAL = N_(
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
-    """Say how losses [T] in nats changed, as HTML; "" if none can be compared. NaN: a token without a loss."""
-    change = now - standard
+    """Say how losses [T] in nats changed, as HTML; "" if none can be compared. NaN: a token without a loss.
+
+    A change counts as none if both losses are shown as the same number."""
+    change = np.abs(now - standard)
     if np.isnan(change).all():
         return ""
-    largest = int(np.nanargmax(np.abs(change)))
-    if abs(change[largest]) < SEEN:
-        return together(
-            [_mean_words(now, standard), say("No token's loss changes by {least} nats or more.", least=SEEN)]
-        )
+    seen = np.array([f"{after:.2f}" != f"{before:.2f}" for after, before in zip(now, standard, strict=True)])
+    if not seen.any():
+        mean = say("Mean loss: {mean:.2f} nats/token.", mean=np.nanmean(now))
+        return together([mean, say("No token's loss changes by {least} nats or more.", least=SEEN)])
+    largest = int(np.nanargmax(np.where(seen, change, np.nan)))
     losses = {"before": standard[largest], "after": now[largest]}
     words = N_("The largest change is that of {token}: {before:.2f} → {after:.2f}.")
     return together([count_words(now, standard), say(words, token=named(tokens[largest], largest), **losses)])
