@@ -378,7 +378,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
 def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
     Export(lang="zh", causal="false").set(section=plain("数值"))
-    assert taken["CSV"]().startswith("query,query token,key,key token,weight,scaled score,blocked by")
+    assert taken["CSV"]().startswith("\ufeffquery,query token,key,key token,weight,scaled score,blocked by")
     Export(lang="zh", causal="false").set(section=plain("报告"))
     html = taken["报告"]()
     assert "每个头看哪里" in html

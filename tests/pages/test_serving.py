@@ -232,7 +232,7 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     assert "L5 H5" in texts(chart_picture(Paper("", ""), lambda: drawn["weights"]).file())
     lines = list(csv.reader(io.StringIO(as_csv(drawn["weights"]))))
     assert lines[-1][3:5] == ["35", "L5 H5"]
-    lines = list(csv.reader(io.StringIO(as_csv(drawn["calls"]))))
+    lines = list(csv.reader(io.StringIO(as_csv(drawn["calls"])[1:])))
     assert lines[0] == ["series", "x", "x name", "y", "y name", "value"]
     assert len(lines) == 1 + calls.computed
     assert lines[2][1:5] == ["0", f"'={run.labels[0]}", "1", f"'={run.labels[1]}"]

@@ -1,8 +1,6 @@
 """A figure of the Serving page for print and as CSV: coloured cells, bars, lines and points."""
 
-import csv
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
 
@@ -11,7 +9,7 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.patches import Patch
 
 from i18n import say
-from viz.export.data import cell
+from viz.export.data import cell, csv_text
 from viz.export.paper import EDGE, Paper, Sheet, sequential, tidy
 from viz.heatmap import CachedFigure
 
@@ -124,9 +122,11 @@ def _axes(paper: Paper, panel: Any, layout: dict[str, Any], y: str) -> None:
 
 def as_csv(drawn: CachedFigure) -> str:
     """Write a CSV line for each cell, bar or point: its series, its coordinates, and its value or name."""
-    file = io.StringIO()
-    lines = csv.writer(file)
-    lines.writerow(["series", "x", "x name", "y", "y name", "value"])  # not shown
+    return csv_text(_lines(drawn))
+
+
+def _lines(drawn: CachedFigure) -> Iterator[tuple[object, ...]]:
+    yield "series", "x", "x name", "y", "y name", "value"  # not shown
     layout = drawn.layout.to_plotly_json()
     across, down = (dict(enumerate(layout.get(axis, {}).get("categoryarray", ()))) for axis in ("xaxis", "yaxis"))
     for trace in (one.to_plotly_json() for one in drawn.data):
@@ -134,10 +134,13 @@ def as_csv(drawn: CachedFigure) -> str:
         if trace["type"] != "heatmap":
             values = [unescape(text) for text in trace.get("text", [""] * len(trace["x"]))]
             triples = zip(trace["x"], trace["y"], values, strict=True)
-            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in triples)
+            yield from ((name, x, "", y, "", cell(value)) for x, y, value in triples)
             continue
         down |= dict(enumerate(trace.get("y", ())))
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
-            lines.writerows((name, column, cell(across.get(column, "")), row, cell(down.get(row, "")), value)
-                            for column, value in enumerate(values) if value != "")  # fmt: skip
-    return file.getvalue()
+            at = row, cell(down.get(row, ""))
+            yield from (
+                (name, column, cell(across.get(column, "")), *at, value)
+                for column, value in enumerate(values)
+                if value != ""
+            )

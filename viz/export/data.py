@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -126,10 +126,11 @@ def as_safetensors(export: Export) -> bytes:
 
 def as_csv(export: Export) -> str:
     """Write the chosen head as CSV, a line for each cell: query, key, weight, scaled score, and masks that block it."""
-    view = export.chosen
-    file = io.StringIO()
-    lines = csv.writer(file)
-    lines.writerow(["query", "query token", "key", "key token", "weight", "scaled score", "blocked by"])  # not shown
+    return csv_text(_lines(export.chosen))
+
+
+def _lines(view: HeadView) -> Iterator[tuple[object, ...]]:
+    yield "query", "query token", "key", "key token", "weight", "scaled score", "blocked by"  # not shown
     blockers = np.full(view.weights.shape, "", object)
     for names, blocked in blocking(view):
         blockers[blocked] = " and ".join(names)
@@ -137,8 +138,7 @@ def as_csv(export: Export) -> str:
     for query, label in enumerate(map(cell, view.queries)):  # row by row: a long text has millions of cells
         weights, scores = (map(number, some[query].tolist()) for some in (view.weights, view.scaled))
         every = zip(range(len(keys)), keys, weights, scores, blockers[query].tolist(), strict=True)
-        lines.writerows((query, label, *cell) for cell in every)
-    return file.getvalue()
+        yield from ((query, label, *cell) for cell in every)
 
 
 def read(data: bytes, most: int = MAX_BYTES) -> Export:
@@ -247,6 +247,14 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         words = N_("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})")
         raise ValueError(say(words, problem=_problem(error))) from None
     return about, arrays
+
+
+def csv_text(lines: Iterable[Sequence[object]]) -> str:
+    """Return lines of cells as CSV, with the mark at the beginning by which spreadsheets read it as UTF-8."""
+    file = io.StringIO()
+    file.write("\ufeff")
+    csv.writer(file).writerows(lines)
+    return file.getvalue()
 
 
 def cell(label: str) -> str:
