@@ -105,10 +105,12 @@ STYLE = """
     $column { min-width: 100%; }
     .st-key-overview { max-width: 22rem; } /* else the large head is far below */
     table.fills td { white-space: normal; } }
+  @container main (min-width: 900px) { table.numbers:not(.next, .lens-candidates) .token { --widest: 12rem; } }
   table.numbers .number { text-align: right; }
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }
-  table.numbers .token { font-family: monospace; max-width: 7rem; overflow: hidden; text-overflow: ellipsis; }
+  table.numbers .token { font-family: monospace; max-width: var(--widest, 7rem);
+    overflow: hidden; text-overflow: ellipsis; }
   .st-key-composed { row-gap: .25rem; column-gap: 1.4rem; }
   .st-key-composed :is($text_input, $number_input) {
     height: 1.75rem; min-height: 0; }
