@@ -242,7 +242,7 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         rows=tally.rows,
         read=tally.read,
         means=means,
-        counts=tally.counts,
+        counts=tally.counts.copy(),  # a tally that grows changes its own
         even=even,
         at_offset=at_offset,
         spread=spread,

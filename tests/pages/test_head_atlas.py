@@ -34,7 +34,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     assert "previous token L0 H3;" in page.words()
     points = page.points()
     assert len(points["x"]) == 36
-    assert page.app.session_state.get("atlas_growing", None) is None
+    assert page.app.session_state.get("atlas_unfinished", []) == []
     assert "L4 H0 matches first token" in page.words()
     assert "None matches induction on these texts" in page.words()
     assert page.words().count("(queries: ") == 10
@@ -266,6 +266,21 @@ def test_a_measurement_goes_on_by_itself_until_it_is_stopped(monkeypatch: pytest
     monkeypatch.setattr(controls.GrowingAtlas, "grow", stopped_after_two)
     page.set(text=text + "\nand two cats")
     assert progress_of(page).startswith("Stopped. The result covers 67% of the texts: 64 texts")
+
+
+def test_a_stopped_measurement_is_kept_while_other_texts_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(f"a queen sat on {number} thrones" for number in range(80))
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)
+    monkeypatch.setattr(controls, "MAX_SECONDS", 0.0)
+    page = HeadAtlas(source="text", text=text)
+    stopped = progress_of(page)
+    assert "33% of the texts: 32 texts" in stopped
+    page.set(text="the queen sat")
+    assert "1 text" in page.words()
+    page.set(text=text)
+    assert progress_of(page) == stopped
+    page.set(language_switch="zh")
+    assert "Stopped" not in progress_of(page)
 
 
 def test_one_text_is_in_the_singular(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 from pydantic import BeforeValidator, StringConstraints
 
-from i18n import N_, say, say_all, say_count
+from i18n import N_, msg, say, say_all, say_count
 from model.atlas import progress
 from model.atlas import unit as texts
 from model.atlas.progress import AtlasProgress, Measure
@@ -92,6 +92,7 @@ def words(name: str) -> str:
     return say(EVERY_MEASURE[name].words)
 
 
+MAX_GROWING = 2  # unfinished atlases of a session: one that was stopped, and another to look at meanwhile
 MAX_SECONDS = 600.0  # seconds of one measurement before the user must continue it
 SHOW_EVERY = 1.5  # seconds of measuring between two updates of the page
 
@@ -117,10 +118,10 @@ class GrowingAtlas:
                 break
         self.seconds += time.monotonic() - began
         if self.seconds > MAX_SECONDS:
-            self.stopped = say("Stopped after {minutes:.0f} minutes.", minutes=MAX_SECONDS / 60)
+            self.stopped = msg("Stopped after {minutes:.0f} minutes.", minutes=MAX_SECONDS / 60)
 
     def stop(self) -> None:
-        self.stopped = say("Stopped.")
+        self.stopped = msg("Stopped.")
 
     def resume(self) -> None:
         self.stopped, self.seconds = "", 0.0
@@ -164,9 +165,12 @@ def find(
     found = results.result_cache().find(key)  # numbers only, which are valid in every language
     if found is not None:
         return found, lambda: None
-    growing: GrowingAtlas | None = state.get("atlas_growing")
-    if growing is None or growing.key != key:
-        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.new_progress(model, length))
+    unfinished: list[GrowingAtlas] = state.get("atlas_unfinished", [])
+    growing = next((one for one in unfinished if one.key == key), None)
+    if growing is None:
+        growing = GrowingAtlas(key, read(), progress.new_progress(model, length))
+    others = [one for one in unfinished if one is not growing]
+    state.atlas_unfinished = [*others, growing][-MAX_GROWING:]
 
     def measure(unit: texts.Unit, bar: int) -> Tally:
         return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)
@@ -178,7 +182,7 @@ def find(
     if growing.done == len(growing.units):
         if not atlas.rows:
             raise ValueError(say("expected texts of at least two tokens, found none"))
-        state.atlas_growing = None
+        state.atlas_unfinished = others
         return results.result_cache().get(key, lambda: atlas), lambda: None
     slot = st.container()
     _show_progress(growing, atlas)

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from model.atlas.batch import SampledQueries
-from model.atlas.result import NAMES
+from model.atlas.result import NAMES, atlas_of
+from model.atlas.tally import Tally
 
 ROWS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
@@ -40,3 +41,15 @@ def test_a_measure_that_does_not_count_is_nan() -> None:
     values = chosen.sample().values  # [S,M,L,H]
     assert np.isnan(values[0, 4]).all()
     assert np.isnan(values).sum() == HEADS
+
+
+def test_an_atlas_stays_as_it_is_while_its_tally_grows() -> None:
+    tally, more = (Tally.empty(len(NAMES), 1, HEADS, KEYS) for _ in range(2))
+    atlas = atlas_of(tally, str)
+    before = {name: value.copy() for name, value in vars(atlas).items() if isinstance(value, np.ndarray)}
+    for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
+        getattr(more, name)[...] = 1
+    tally.add(more)
+    assert len(before) > 8
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(atlas, name), value, err_msg=name)
