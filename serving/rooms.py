@@ -71,12 +71,13 @@ class PhonePage:
 @dataclass(frozen=True)
 class RoomCounts:
     """The answers in a room. step: the name of the current step. phones: how many are present. counts: by a step's
-    name, how often each choice was given. asked: by a step's name, the data stored with it by `show`."""
+    name, how often each choice was given. asked: by a step's name, the data stored with it by `show` and a `number`
+    that says when it was first shown; in this order."""
 
     step: str
     phones: int
     counts: Mapping[str, Mapping[int, int]]
-    asked: Mapping[str, Any]
+    asked: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ class Rooms:
             return None
         return int(end or 0)
 
-    def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
+    def show(self, key: RoomKey, shown: PhonePage, asked: Mapping[str, Any] | None = None) -> None:
         """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps; further steps take
         no answers. Raises ValueError for a room that has ended and for a step that is too large."""
         if not self.is_open(key):
@@ -285,12 +286,15 @@ class Rooms:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
             raise ValueError(msg(words, size=len(shown.body), most=MAX_BYTES))
         name, notes = f"room:{key.id}", f"room:{key.id}:asked"
-        full = self.hashes.get(notes, shown.step) == [None] and self.hashes.count(notes) >= MAX_STEPS
+        (before,), number = self.hashes.get(notes, shown.step), self.hashes.count(notes)
+        full = before is None and number >= MAX_STEPS
         choices = 0 if full else shown.choices
         fields = {"step": shown.step.encode(), "choices": b"%d" % choices, "body": shown.body}
         (ends,) = self.hashes.get(name, "ends")
         if asked is not None and not full:  # first, so that no one sees the step without its note
-            self.hashes.put(notes, {shown.step: json.dumps(asked).encode()}, int(ends or 0))
+            number = number if before is None else json.loads(before).get("number", 0)
+            note = json.dumps({**asked, "number": number}).encode()
+            self.hashes.put(notes, {shown.step: note}, int(ends or 0))
         self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
@@ -343,7 +347,9 @@ class Rooms:
         for field, choice in self.hashes.all(f"room:{room}:answers").items():
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
-        asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        notes = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        # Redis returns them in any order; those stored by an earlier version of Unmask have no number
+        asked = dict(sorted(notes.items(), key=lambda note: note[1].get("number", 0)))
         (step,) = self.hashes.get(f"room:{room}", "step")
         return RoomCounts((step or b"").decode(), self._phones(room, PRESENT_SECONDS), counts, asked)
 

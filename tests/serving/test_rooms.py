@@ -57,7 +57,7 @@ def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Roo
     assert [phones.answer(key.id, name, "abc-1", one) for name, one in ((ANN, 2), (BEN, 2), (CARL, 0))] == [2, 2, 0]
     found = teacher.tally(key.id)
     assert (found.step, found.phones) == ("abc-1", 3)
-    assert (found.counts, found.asked) == ({"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One"}})
+    assert (found.counts, found.asked) == ({"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One", "number": 0}})
 
 
 def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms, Rooms]) -> None:
@@ -75,6 +75,30 @@ def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms,
     teacher.show(key, PhonePage("abc-1", 0, b"that!"))
     assert phones.answer(key.id, BEN, "abc-1", 1) is None
     assert teacher.tally(key.id).counts == {"abc-1": {0: 1}}
+
+
+def test_steps_are_in_the_order_in_which_they_were_first_shown(both: tuple[Rooms, Rooms]) -> None:
+    teacher, _ = both
+    key, steps = teacher.open(), [f"5f883e24-{number}" for number in (3, 1, 2, *range(4, 13))]
+    question = "How many tokens may the last one attend to? " * 3  # Redis keeps the order of short values alone
+    for revealed, shown in ((False, steps), (True, reversed(steps))):
+        for step in shown:
+            teacher.show(key, PhonePage(step, 3, b""), {"question": question, "revealed": revealed})
+    asked = teacher.tally(key.id).asked
+    assert list(asked) == steps
+    assert all(one["revealed"] for one in asked.values())
+
+
+def test_steps_that_an_earlier_version_stored_without_a_number_come_first(both: tuple[Rooms, Rooms]) -> None:
+    teacher, _ = both
+    key = teacher.open()
+    teacher.hashes.put(f"room:{key.id}:asked", {f"old-{n}": b'{"revealed": false}' for n in "12"}, int(time()) + 60)
+    for step in ("new-1", "old-2", "new-2"):
+        teacher.show(key, PhonePage(step, 3, b""), {"revealed": True})
+    *earlier, one, two = teacher.tally(key.id).asked.items()
+    assert dict(earlier)["old-1"] == {"revealed": False}
+    assert dict(earlier)["old-2"]["revealed"]
+    assert [one[0], two[0]] == ["new-1", "new-2"]
 
 
 def test_only_the_teacher_s_secret_changes_what_is_shown(both: tuple[Rooms, Rooms]) -> None:
@@ -121,7 +145,7 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
         assert phones.shown(key.id).step == step
         assert phones.answer(key.id, ANN, step, 2) == counted, "an answer that no file would show"
     teacher.show(key, PhonePage("abc-1", 0, b""), {"revealed": True})
-    assert teacher.tally(key.id).asked == {"abc-1": {"revealed": True}}
+    assert teacher.tally(key.id).asked == {"abc-1": {"revealed": True, "number": 0}}
     teacher.close(key)
     teacher.open()
 
