@@ -103,9 +103,15 @@ class MemoryHashes:
             entry = self._hashes.get(name)
             self._hashes[name] = Hash(ends, {**(entry.values if entry else {}), **values})
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        """Set the field unless it exists, and return the value that it has then."""
+    def add(
+        self, name: str, field: str, value: bytes, ends: int, other: str, same: Mapping[str, bytes]
+    ) -> bytes | None:
+        """Set the field unless it exists, and return the value that it has then. If the mapping `other` does not have
+        the values `same`, set nothing and return None; nobody changes it between this check and the write."""
         with self._lock:
+            entry = self._hashes.get(other)
+            if entry is None or not same.items() <= entry.values.items():
+                return None
             return self._hashes.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
@@ -155,9 +161,21 @@ class RedisHashes:
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends))
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        added = ("hsetnx", name, field, value), ("expireat", name, ends, True), ("hget", name, field)
-        return bytes(self._do(*added)[-1])
+    def add(
+        self, name: str, field: str, value: bytes, ends: int, other: str, same: Mapping[str, bytes]
+    ) -> bytes | None:
+        key, watched = f"unmask:{name}", f"unmask:{other}"
+
+        def check_and_add(together: Any) -> None:  # called again if `watched` changes before the commands are executed
+            if together.hmget(watched, [*same]) == [*same.values()]:
+                together.multi()
+                together.hsetnx(key, field, value).expireat(key, ends, nx=True).hget(key, field)
+
+        try:
+            replies = self._redis.transaction(check_and_add, watched)
+        except self._error as error:
+            raise OSError(self._report(error)) from None
+        return bytes(replies[-1]) if replies else None
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         return list(self._do(("hmget", name, fields))[0])
@@ -297,6 +315,12 @@ class Rooms:
             self.hashes.put(notes, {shown.step: note}, int(ends or 0))
         self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
 
+    def close_answers(self, key: RoomKey) -> None:
+        """Accept no more answers to the current step: those in `tally` are final until it is shown again."""
+        end = self._expiry(key)
+        if end is not None:
+            self.hashes.put(f"room:{key.id}", {"choices": b"0"}, end)
+
     def version(self, room: str) -> int | None:
         """Return the version of the current step; None if there is no such room."""
         (found,) = self.hashes.get(f"room:{room}", "version")
@@ -340,7 +364,10 @@ class Rooms:
             return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
             return None  # only phones recorded by `register_phone` may answer
-        return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
+        still_open, answers = {"step": step.encode(), "choices": choices or b"0"}, f"room:{room}:answers"
+        given = f"{step} {phone}", b"%d" % choice, int(ends or 0)
+        counted = self.hashes.add(answers, *given, f"room:{room}", still_open)
+        return None if counted is None else int(counted)
 
     def tally(self, room: str) -> RoomCounts:
         counts = dict[str, dict[int, int]]()
