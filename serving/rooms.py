@@ -71,12 +71,13 @@ class PhonePage:
 @dataclass(frozen=True)
 class RoomCounts:
     """The answers in a room. step: the name of the current step. phones: how many are present. counts: by a step's
-    name, how often each choice was given. asked: by a step's name, the data stored with it by `show`."""
+    name, how often each choice was given. asked: by a step's name, the data stored with it by `show` and a `number`
+    that says when it was first shown; in this order."""
 
     step: str
     phones: int
     counts: Mapping[str, Mapping[int, int]]
-    asked: Mapping[str, Any]
+    asked: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,15 @@ class MemoryHashes:
             entry = self._hashes.get(name)
             self._hashes[name] = Hash(ends, {**(entry.values if entry else {}), **values})
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        """Set the field unless it exists, and return the value that it has then."""
+    def add(
+        self, name: str, field: str, value: bytes, ends: int, other: str, same: Mapping[str, bytes]
+    ) -> bytes | None:
+        """Set the field unless it exists, and return the value that it has then. If the mapping `other` does not have
+        the values `same`, set nothing and return None; nobody changes it between this check and the write."""
         with self._lock:
+            entry = self._hashes.get(other)
+            if entry is None or not same.items() <= entry.values.items():
+                return None
             return self._hashes.setdefault(name, Hash(ends, {})).values.setdefault(field, value)
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
@@ -154,9 +161,21 @@ class RedisHashes:
     def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends))
 
-    def add(self, name: str, field: str, value: bytes, ends: int) -> bytes:
-        added = ("hsetnx", name, field, value), ("expireat", name, ends, True), ("hget", name, field)
-        return bytes(self._do(*added)[-1])
+    def add(
+        self, name: str, field: str, value: bytes, ends: int, other: str, same: Mapping[str, bytes]
+    ) -> bytes | None:
+        key, watched = f"unmask:{name}", f"unmask:{other}"
+
+        def check_and_add(together: Any) -> None:  # called again if `watched` changes before the commands are executed
+            if together.hmget(watched, [*same]) == [*same.values()]:
+                together.multi()
+                together.hsetnx(key, field, value).expireat(key, ends, nx=True).hget(key, field)
+
+        try:
+            replies = self._redis.transaction(check_and_add, watched)
+        except self._error as error:
+            raise OSError(self._report(error)) from None
+        return bytes(replies[-1]) if replies else None
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         return list(self._do(("hmget", name, fields))[0])
@@ -276,7 +295,7 @@ class Rooms:
             return None
         return int(end or 0)
 
-    def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
+    def show(self, key: RoomKey, shown: PhonePage, asked: Mapping[str, Any] | None = None) -> None:
         """Show a step on all phones. asked: plain data to store with it, for up to MAX_STEPS steps; further steps take
         no answers. Raises ValueError for a room that has ended and for a step that is too large."""
         if not self.is_open(key):
@@ -285,13 +304,22 @@ class Rooms:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
             raise ValueError(msg(words, size=len(shown.body), most=MAX_BYTES))
         name, notes = f"room:{key.id}", f"room:{key.id}:asked"
-        full = self.hashes.get(notes, shown.step) == [None] and self.hashes.count(notes) >= MAX_STEPS
+        (before,), number = self.hashes.get(notes, shown.step), self.hashes.count(notes)
+        full = before is None and number >= MAX_STEPS
         choices = 0 if full else shown.choices
         fields = {"step": shown.step.encode(), "choices": b"%d" % choices, "body": shown.body}
         (ends,) = self.hashes.get(name, "ends")
         if asked is not None and not full:  # first, so that no one sees the step without its note
-            self.hashes.put(notes, {shown.step: json.dumps(asked).encode()}, int(ends or 0))
+            number = number if before is None else json.loads(before).get("number", 0)
+            note = json.dumps({**asked, "number": number}).encode()
+            self.hashes.put(notes, {shown.step: note}, int(ends or 0))
         self.hashes.put(name, fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
+
+    def close_answers(self, key: RoomKey) -> None:
+        """Accept no more answers to the current step: those in `tally` are final until it is shown again."""
+        end = self._expiry(key)
+        if end is not None:
+            self.hashes.put(f"room:{key.id}", {"choices": b"0"}, end)
 
     def version(self, room: str) -> int | None:
         """Return the version of the current step; None if there is no such room."""
@@ -336,14 +364,19 @@ class Rooms:
             return None
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
             return None  # only phones recorded by `register_phone` may answer
-        return int(self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0)))
+        still_open, answers = {"step": step.encode(), "choices": choices or b"0"}, f"room:{room}:answers"
+        given = f"{step} {phone}", b"%d" % choice, int(ends or 0)
+        counted = self.hashes.add(answers, *given, f"room:{room}", still_open)
+        return None if counted is None else int(counted)
 
     def tally(self, room: str) -> RoomCounts:
         counts = dict[str, dict[int, int]]()
         for field, choice in self.hashes.all(f"room:{room}:answers").items():
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
-        asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        notes = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        # Redis returns them in any order; those stored by an earlier version of Unmask have no number
+        asked = dict(sorted(notes.items(), key=lambda note: note[1].get("number", 0)))
         (step,) = self.hashes.get(f"room:{room}", "step")
         return RoomCounts((step or b"").decode(), self._phones(room, PRESENT_SECONDS), counts, asked)
 

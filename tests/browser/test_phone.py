@@ -41,13 +41,17 @@ STEP = gzip.decompress(PhoneStep(read(LESSON), 1, "abc-1", ANSWER, None).body())
 
 @pytest.fixture
 def phone(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page()
-    page.route(ROOM, lambda route: route.fulfill(body=gzip.decompress(phone_page("en")), content_type="text/html"))
-    serve(page, STEP)
-    page.route(f"{ROOM}/answer", lambda route: route.fulfill(json=0))
-    page.goto(ROOM)
-    yield page
-    page.close()
+    with browser.new_context() as context:  # of which tests can open more tabs
+        page = context.new_page()
+        open_room(page, STEP)
+        yield page
+
+
+def open_room(phone: Page, body: bytes) -> None:
+    phone.route(ROOM, lambda route: route.fulfill(body=gzip.decompress(phone_page("en")), content_type="text/html"))
+    serve(phone, body)
+    phone.route(f"{ROOM}/answer", lambda route: route.fulfill(json=0))
+    phone.goto(ROOM)
 
 
 def serve(phone: Page, body: bytes) -> None:
@@ -80,6 +84,30 @@ def test_an_answer_whose_confirmation_was_lost_is_the_one_that_counts(phone: Pag
     expect(phone.locator("#status")).to_have_text("Your first answer had arrived, and that one counts.")
     saved = phone.evaluate("JSON.parse(localStorage.getItem(`unmask ${location.pathname}`))")
     assert saved["given"] == {"abc-1": 0}
+
+
+@pytest.mark.parametrize("step", ["abc-1", "abc-2"])
+def test_an_answer_that_fails_leaves_those_of_another_tab(phone: Page, step: str) -> None:
+    """Both tabs were opened before the first answer."""
+    other, three = phone.context.new_page(), "button[data-choice='1']"
+    open_room(other, gzip.decompress(PhoneStep(read(LESSON), 1, step, ANSWER, None).body()))
+    expect(other.locator(three)).to_be_visible()
+    phone.get_by_role("button", name="two").click()
+    expect(phone.locator("#status")).to_contain_text("Your answer is in")
+    other.route(f"{ROOM}/answer", lambda route: route.abort(), times=1)
+    other.locator(three).click()
+    if step == "abc-1":
+        expect(other.locator("button[data-choice='0']")).to_have_attribute("aria-pressed", "true")
+        expect(other.locator("#status")).to_contain_text("Your answer is in")
+    else:
+        expect(other.locator("#status")).to_have_text(UNKNOWN)
+    expect(other.locator(three)).to_have_attribute("aria-pressed", "false")
+    saved = "JSON.parse(localStorage.getItem(`unmask ${location.pathname}`)).given"
+    assert phone.evaluate(saved) == {"abc-1": 0}
+    if step == "abc-2":
+        other.locator(three).click()
+        expect(other.locator("#status")).to_contain_text("Your first answer had arrived")
+        assert phone.evaluate(saved) == {"abc-1": 0, "abc-2": 0}
 
 
 def test_a_phone_that_missed_the_reveal_counts_its_answer(phone: Page) -> None:

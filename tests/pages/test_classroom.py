@@ -127,6 +127,27 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert [line["number"] for line in lines] == [*"11112222"], "of the steps, as they were shown"
 
 
+def test_an_answer_that_comes_while_the_answers_are_counted_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phones, the teacher and the file would otherwise show different counts."""
+    page, tally, late = Teacher(lesson="causal_mask"), Rooms.tally, []
+    name = page.phone()["name"]
+    assert rooms.rooms().answer(page.key.id, PHONES[0], name, 1) == 1
+
+    def answered_meanwhile(*given: Any) -> Any:
+        found = tally(*given)
+        late.append(rooms.rooms().answer(page.key.id, PHONES[1], name, 1))
+        return found
+
+    page.run()
+    monkeypatch.setattr(Rooms, "tally", answered_meanwhile)
+    page.press("reveal")
+    monkeypatch.setattr(Rooms, "tally", tally)
+    assert set(late) == {None}
+    assert "5 phones · 1 answered" in page.strip()
+    assert rooms.rooms().tally(page.key.id).counts == {name: {1: 1}}
+    assert "<b>1</b>" in page.phone()["html"]
+
+
 def test_the_end_tells_phones_what_was_right_of_the_steps_that_were_revealed() -> None:
     page = Teacher(lesson="causal_mask").press("reveal")
     first = page.phone()["name"]
@@ -162,6 +183,19 @@ def test_a_step_that_could_not_be_sent_once_is_sent_again(monkeypatch: pytest.Mo
     assert "said" not in page.press("reveal").phone()
     assert failed
     assert "said" in page.run().phone()
+
+
+def test_a_question_whose_answer_could_not_be_sent_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, tally = Teacher(lesson="causal_mask"), Rooms.tally
+
+    def fail(*_: Any) -> Any:
+        raise OSError(rooms.UNREACHABLE)
+
+    monkeypatch.setattr(Rooms, "tally", fail)
+    assert page.press("reveal").phone()["choices"] == 0
+    monkeypatch.setattr(Rooms, "tally", tally)
+    page.press("lesson_forget_all")
+    assert page.phone()["choices"] == 4
 
 
 def test_a_link_to_a_step_before_the_first_teaches_the_first() -> None:

@@ -5,13 +5,14 @@ and only while its question is open; all sizes are bounded; nothing remains of a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Barrier, Thread, get_ident
 from time import sleep, time
 from typing import Any
 
 import pytest
+from redis.client import Pipeline
 
 from serving import rooms
 from serving.rooms import MemoryHashes, PhonePage, RedisHashes, RoomKey, Rooms
@@ -57,7 +58,7 @@ def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Roo
     assert [phones.answer(key.id, name, "abc-1", one) for name, one in ((ANN, 2), (BEN, 2), (CARL, 0))] == [2, 2, 0]
     found = teacher.tally(key.id)
     assert (found.step, found.phones) == ("abc-1", 3)
-    assert (found.counts, found.asked) == ({"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One"}})
+    assert (found.counts, found.asked) == ({"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One", "number": 0}})
 
 
 def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms, Rooms]) -> None:
@@ -75,6 +76,81 @@ def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms,
     teacher.show(key, PhonePage("abc-1", 0, b"that!"))
     assert phones.answer(key.id, BEN, "abc-1", 1) is None
     assert teacher.tally(key.id).counts == {"abc-1": {0: 1}}
+
+
+CLOSINGS: dict[str, Callable[[Rooms, RoomKey], None]] = {
+    "answers are closed": lambda teacher, key: teacher.close_answers(key),
+    "the answer is shown": lambda teacher, key: teacher.show(key, PhonePage("abc-1", 0, b"that!")),
+    "the next step is shown": lambda teacher, key: teacher.show(key, PhonePage("abc-2", 3, b"and?")),
+    "the session is ended": lambda teacher, key: teacher.close(key),
+}
+
+
+def before(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, once: Callable[[], None]) -> None:
+    """Call `once` right before the next call of the method."""
+    whole = getattr(kind, method)
+
+    def call(*given: Any) -> Any:
+        monkeypatch.setattr(kind, method, whole)
+        once()
+        return whole(*given)
+
+    monkeypatch.setattr(kind, method, call)
+
+
+@pytest.mark.parametrize("closing", CLOSINGS)
+def test_an_answer_that_arrives_while_its_question_is_closed_is_refused(
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch, closing: str
+) -> None:
+    """The teacher's server closes it after the phones' server has read that it is open."""
+    teacher, phones = both
+    for kind, method in ((type(phones.hashes), "add"), *([(Pipeline, "multi")] * phones.hashes.remote)):
+        key = teacher.open()
+        teacher.show(key, QUESTION, {})
+        register_phone(phones, key.id, ANN, BEN)
+        before(monkeypatch, kind, method, lambda: teacher.is_open(key))  # noqa: B023
+        assert phones.answer(key.id, ANN, "abc-1", 2) == 2, "the teacher's page only looked"
+        before(monkeypatch, kind, method, lambda: CLOSINGS[closing](teacher, key))  # noqa: B023
+        assert phones.answer(key.id, BEN, "abc-1", 2) is None
+        assert teacher.tally(key.id).counts == ({} if closing == "the session is ended" else {"abc-1": {2: 1}})
+
+
+def test_only_the_teacher_closes_answers_and_showing_the_question_again_opens_them(both: tuple[Rooms, Rooms]) -> None:
+    teacher, phones = both
+    key = teacher.open()
+    teacher.show(key, QUESTION)
+    register_phone(phones, key.id, ANN, BEN, CARL)
+    phones.close_answers(RoomKey(key.id, "guessed"))
+    assert phones.answer(key.id, ANN, "abc-1", 0) == 0
+    teacher.close_answers(key)
+    assert phones.answer(key.id, BEN, "abc-1", 0) is None
+    assert phones.shown(key.id).body == b"what?"
+    teacher.show(key, QUESTION)
+    assert phones.answer(key.id, BEN, "abc-1", 0) == 0
+
+
+def test_steps_are_in_the_order_in_which_they_were_first_shown(both: tuple[Rooms, Rooms]) -> None:
+    teacher, _ = both
+    key, steps = teacher.open(), [f"5f883e24-{number}" for number in (3, 1, 2, *range(4, 13))]
+    question = "How many tokens may the last one attend to? " * 3  # Redis keeps the order of short values alone
+    for revealed, shown in ((False, steps), (True, reversed(steps))):
+        for step in shown:
+            teacher.show(key, PhonePage(step, 3, b""), {"question": question, "revealed": revealed})
+    asked = teacher.tally(key.id).asked
+    assert list(asked) == steps
+    assert all(one["revealed"] for one in asked.values())
+
+
+def test_steps_that_an_earlier_version_stored_without_a_number_come_first(both: tuple[Rooms, Rooms]) -> None:
+    teacher, _ = both
+    key = teacher.open()
+    teacher.hashes.put(f"room:{key.id}:asked", {f"old-{n}": b'{"revealed": false}' for n in "12"}, int(time()) + 60)
+    for step in ("new-1", "old-2", "new-2"):
+        teacher.show(key, PhonePage(step, 3, b""), {"revealed": True})
+    *earlier, one, two = teacher.tally(key.id).asked.items()
+    assert dict(earlier)["old-1"] == {"revealed": False}
+    assert dict(earlier)["old-2"]["revealed"]
+    assert [one[0], two[0]] == ["new-1", "new-2"]
 
 
 def test_only_the_teacher_s_secret_changes_what_is_shown(both: tuple[Rooms, Rooms]) -> None:
@@ -121,7 +197,7 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
         assert phones.shown(key.id).step == step
         assert phones.answer(key.id, ANN, step, 2) == counted, "an answer that no file would show"
     teacher.show(key, PhonePage("abc-1", 0, b""), {"revealed": True})
-    assert teacher.tally(key.id).asked == {"abc-1": {"revealed": True}}
+    assert teacher.tally(key.id).asked == {"abc-1": {"revealed": True, "number": 0}}
     teacher.close(key)
     teacher.open()
 

@@ -185,8 +185,12 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int, *, hidden: bo
         if not _is_new(made):
             return answer
         picture = drawn(step, now, compared, hidden=hidden and answer is not None)
-    with guarded():
-        counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
+    counts = None
+    if not hidden:
+        st.session_state.lesson_room_shown = None  # if what follows fails, phones have a question without answers
+        with guarded():
+            rooms.rooms().close_answers(key)  # first: phones would show counts without answers that come later
+            counts = rooms.rooms().tally(key.id).counts.get(step_name, {})
     sent = PhoneStep(lesson, number, step_name, answer, counts, picture)
     body = sent.body()
     if len(body) > rooms.MAX_BYTES:

@@ -6,6 +6,7 @@ const store = `unmask ${here}`;
 const [PATIENCE, QUICK] = [40_000, 15_000]; // ms that a step and an answer may take: the server holds a step for 25 s
 const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
 const kept = { phone: number, given: {}, ...read() };
+const sent = {}; // choices by step, until the server responds
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
 let now = null;
 let drawn = []; // functions that end the views on the page
@@ -19,12 +20,12 @@ function read() {
   }
 }
 
-function keep() {
-  kept.given = { ...read()?.given, ...kept.given }; // with the answers of other tabs
-  write();
+function takeOthers() {
+  kept.given = { ...read()?.given, ...kept.given }; // answers of this room in other tabs
 }
 
-function write() {
+function keep() {
+  takeOthers();
   try {
     localStorage.setItem(store, JSON.stringify(kept));
   } catch {
@@ -89,7 +90,8 @@ function show(update) {
 
 // Show what this phone answered, with the reply and the score if the step has them.
 function say() {
-  const given = kept.given[now?.name];
+  takeOthers();
+  const given = kept.given[now?.name] ?? sent[now?.name];
   const buttons = [...step.querySelectorAll("button[data-choice]")];
   for (const one of buttons) {
     one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
@@ -110,8 +112,8 @@ function say() {
 
 async function give(choice) {
   const { name } = now;
-  if (kept.given[name] !== undefined) return;
-  kept.given[name] = choice;
+  if ((kept.given[name] ?? sent[name]) !== undefined) return;
+  sent[name] = choice;
   say();
   try {
     const body = JSON.stringify({ phone: kept.phone, step: name, choice });
@@ -128,10 +130,9 @@ async function give(choice) {
 
 // Discard an answer that was not counted, and a reply to it, if the next step arrived before the server's response.
 function refused(name, why) {
-  delete kept.given[name];
-  write();
+  delete sent[name];
   say();
-  tell(why);
+  if (kept.given[name] === undefined) tell(why); // else another tab's answer counts
 }
 
 keep();
