@@ -3,8 +3,6 @@
 Phones show a step's run as pictures that a small script draws, without Plotly's 5 MB.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +31,7 @@ from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals.selectors import css
 from ui.widgets import deferred, download
-from viz.export.data import cell
+from viz.export.data import cell, csv_text
 from viz.head import head_range, with_shared_labels
 from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.html import join, tag
@@ -290,17 +288,18 @@ def _invitation() -> None:
 
 def _csv(key: RoomKey) -> str:
     """Return CSV with a line for each choice of each step shown, numbered as shown: an edited step is another one."""
-    file, found = io.StringIO(), rooms.rooms().tally(key.id)
-    lines = csv.writer(file)
-    lines.writerow(["number", "lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
+    found = rooms.rooms().tally(key.id)
+    lines: list[Sequence[object]] = [
+        ("number", "lesson", "step", "question", "answer", "right", "count", "share")  # not shown
+    ]
     for shown, (name, entry) in enumerate(found.asked.items(), 1):
         counts = found.counts.get(name, {})
         total = sum(counts.values())
         for number, choice in enumerate(entry["choices"]):
             count, right = counts.get(number, 0), "yes" if number in entry["right"] else "no"  # not shown
             texts = [cell(text) for text in (entry["lesson"], entry["step"], entry["question"], choice)]
-            lines.writerow([shown, *texts, right, count, f"{count / total:.3f}" if total else ""])
-    return "\ufeff" + file.getvalue()  # so that spreadsheets read it as UTF-8
+            lines.append([shown, *texts, right, count, f"{count / total:.3f}" if total else ""])
+    return csv_text(lines)
 
 
 def drawn(step: Step, now: RunView, compared: RunView, *, hidden: bool) -> Drawn:
