@@ -228,7 +228,8 @@ class Step(LessonModel):
 
     def check(self, model: Model, name: str, text: str, read: TokenizedText) -> None:
         """Check the step against a text as the model of this name reads it. Raises ValueError, with its line, if the
-        text is not read completely, or has no such attention, row, head, query or image on that model."""
+        text is not read completely, or has no such attention, row, head, query or image on that model, or if the step
+        compares a run with itself."""
         batch, of_text = read.batch, "text" if text == self.text else "beside"
         if read.rows_left_out:
             most, got = len(read.rows), len(read.rows) + read.rows_left_out
@@ -267,6 +268,21 @@ class Step(LessonModel):
         if self.query is not None and self.query > last:
             problem = say("expected a query from 0 to {last}, got {query}", last=last, query=self.query)
             raise self.wrong("query", problem)
+        asks = self.ask is not None and self.ask.kind in COMPARING
+        if (asks or self.show == "pair") and self._is_compared_with_itself(model.standard):
+            problem = say("expected `masks` or `beside` that make the two runs differ, got a run compared with itself")
+            raise self.wrong("ask" if asks else "show", problem)
+
+    def _is_compared_with_itself(self, standard: MaskSpec) -> bool:
+        """Whether `beside` changes nothing. standard: the masks of a run for which the step or `beside` sets none."""
+        other, masks = self.beside, standard if self.masks is None else self.masks
+        run = self.model, self.text, self.image, masks
+        return run == (
+            other.model or self.model,
+            other.text or self.text,
+            other.image or self.image,
+            standard if other.masks is None else other.masks,
+        )
 
     def asked(self, series: tuple[tuple[int, RunScores], ...] = ()) -> QuestionSubject:
         """Return the subject of its question. series: the scores over the training that it shows, by training step."""

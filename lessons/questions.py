@@ -35,6 +35,8 @@ HEAD_PATTERNS = {  # each pattern's choice, and the sentence if it is the strong
     ),
 }
 NOTHING_SEEN = N_("expected a row whose tokens attend to something, got one where every cell is blocked")
+NO_PADDING = N_("expected a row with padding, one of several lines that is not the longest, got a row without padding")
+SEES_TOO_FEW = N_("expected a query that sees two tokens or more, got one that sees {count}")
 SHARE_WORDS = {  # for no share, and for some
     "future": (
         N_("None of this head's attention goes to later tokens."),
@@ -137,7 +139,7 @@ def _looks(case: QuestionCase) -> Answer:
     seen = np.flatnonzero(case.allowed()[query])
     count = len(seen)
     if count < 2:
-        raise ValueError(msg("expected a query that sees two tokens or more, got one that sees {count}", count=count))
+        raise ValueError(msg(SEES_TOO_FEW, count=count))
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
     usual = [key for key in (int(seen[0]), query - 1, query) if key in seen]
     keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MAX_CHOICES])
@@ -223,6 +225,8 @@ def _head_pattern(case: QuestionCase) -> Answer:
 
 def _share(case: QuestionCase) -> Answer:
     """Answer how much of the head's attention goes to later tokens, or to padding."""
+    if case.asked.kind == "padding" and case.trace.keys.keep[case.asked.row].all():
+        raise ValueError(msg(NO_PADDING))
     share = case.shares()[case.asked.kind]
     if np.isnan(share):
         raise ValueError(msg(NOTHING_SEEN))
@@ -257,6 +261,8 @@ def _weight(case: QuestionCase) -> Answer:
     if key >= len(case.trace.keys.pieces[case.asked.row]):
         raise ValueError(msg("expected a key of the text, got {key}", key=key))
     weight = float(case.weights(case.trace)[query, key])
+    if case.allowed()[query].sum() == 1 and weight > 1 - SAME:  # with a learned sink it would be less
+        raise ValueError(msg(SEES_TOO_FEW, count=1))
     values = {"query": case.token(query), "key": case.token(key, case.trace.keys), "share": weight}
     return share_answer(weight, Statement(N_("{query} gives {share:percent} of its attention to {key}."), values))
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, create_model
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.mask_kinds import KINDS
 from ui import widgets
 from ui.sidebar import speech
@@ -46,6 +46,7 @@ class Link(BaseModel):
     FIRST_TEXT: ClassVar[str] = ""  # the default text of a page with its own text
     TYPED: ClassVar[tuple[str, ...]] = ()  # the fields of other texts
     LEFT_OUT: ClassVar[tuple[str, ...]] = ()  # fields of View that this page's link leaves out
+    NEVER_IN: ClassVar[str] = ""  # a sentence for users: what no link to the page has; "" if that is nothing
 
     @classmethod
     def read(cls) -> Self:
@@ -238,7 +239,8 @@ def share(view: Link) -> None:
         bare, whole = _with_and_without(view)
         with slot:
             without = N_("All settings of this page, without the text.")
-            st.caption(say(without) if view.TEXT else say("All settings of this page."))
+            has = say(without) if view.TEXT else say("All settings of this page.")
+            st.caption(together([has, say(view.NEVER_IN)]) if view.NEVER_IN else has)
             st.code(bare.address(), language=None, wrap_lines=True)
             if view.TEXT:
                 show_address(whole, say("With the text, readable by anyone who has the link."))

@@ -147,15 +147,16 @@ def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> Non
     [
         ("looks", {"query": 99}, "a query from 0 to 13, got 99"),
         ("looks", {"query": 0}, "sees two tokens or more, got one that sees 1"),
+        ("weight", {"query": 0}, "sees two tokens or more, got one that sees 1"),  # 100%, whatever the head
+        ("padding", {"masks": FREE}, "expected a row with padding, .* got a row without"),
         ("row", {"beside": (ONCE, None)}, "two runs with the same number of tokens, got 14 and 19"),
         ("picture", {"among": (FREE, CAUSAL)}, "at least one made the picture"),
     ],
 )
 def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: dict, sentence: str) -> None:
-    masks = PADDING if kind == "picture" else None
-    text = TWO if kind == "picture" else PETER
+    text, masks = (TWO, PADDING) if kind == "picture" else (PETER, None)
     with pytest.raises(ValueError, match=sentence):
-        ask(story, kind, text, masks, **more)
+        ask(story, kind, text, **{"masks": masks} | more)
 
 
 def test_every_kind_is_tested_here() -> None:
@@ -186,7 +187,8 @@ def test_what_earlier_and_later_mean_is_not_asked_across_texts(kind: str) -> Non
 
 def test_padding_is_asked_of_a_text_s_source_too() -> None:
     model = dates.load()
-    trace = model.run(model.encode(["3 May 2021"], targets=["2021-05-03"])).select("cross")
+    texts, targets = ["3 May 2021", "the 3rd of May 2021"], ["2021-05-03"] * 2
+    trace = model.run(model.encode(texts, targets=targets)).select("cross")
     assert right(answer(model, trace, trace, model.name, QuestionSubject("padding", 0, 0, 3)))
 
 

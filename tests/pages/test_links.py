@@ -192,6 +192,25 @@ def test_what_a_link_says_of_a_view_is_drawn(view: str, component: str, sent: di
     assert dict(app.query_params).items() >= link.items()
 
 
+@pytest.mark.parametrize(
+    ("page", "link", "left_out"),
+    [
+        ("pages/generation.py", {"text": LINE}, "the text. No link has the generated tokens: it opens the page with"),
+        ("pages/why_causal.py", {}, "the text. No link has a text to train on."),
+        ("pages/head_atlas.py", {"text": LINE}, "the text. No link has an uploaded file."),
+        ("pages/images.py", {}, "All settings of this page. No link has an uploaded file."),
+        ("pages/pixels.py", {}, "All settings of this page. No link has a drawn digit."),
+        ("app.py", {"text": LINE}, "All settings of this page, without the text."),
+    ],
+)
+def test_what_no_link_has_is_said_above_the_link(page: str, link: dict[str, str], left_out: str) -> None:
+    app = visit(page, link)
+    app.session_state["link"] = True  # the expander is open
+    (caption,) = [one.value for one in app.run().caption if one.value.startswith("All settings")]
+    assert left_out in caption
+    assert ("No link" in caption) == ("No link" in left_out)
+
+
 def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:
     drawn = {"masks": '{"drawn":[["block",3,1,4,2]]}', "drawing": "false"}
     app = visit("pages/mask_lab.py", {"text": LINE} | drawn)

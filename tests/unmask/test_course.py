@@ -188,10 +188,11 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
         ("heed: L0 H0", 11, "got 'heed'"),
         ("head: L9 H0", 11, "expected a layer of story from 0 to 5, got 9"),
         ("query: 99", 11, "expected a query from 0 to"),
-        ("show: head\nask: texts", 12, "at least three texts"),
+        ('masks: {"causal": false}\nask: texts', 12, "at least three texts"),
         ("show: head\nmodel: no such model", 12, "no such model"),
         ('show: head\nmasks: {"layers": [9]}', 12, "layers: expected numbers from 0 to 5"),
-        ("ask: {kind: how_many, within: 1}", 11, "at least three texts"),
+        ("beside: {text: one}\nask: {kind: how_many, within: 1}", 12, "at least three texts"),
+        ("show: head\nask: texts", 12, "a run compared with itself"),
     ],
 )
 def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(

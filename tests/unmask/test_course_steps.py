@@ -121,3 +121,43 @@ def test_the_next_token_is_not_asked_for_after_one_of_the_source(models: CourseM
         step_of(models, settings.format(attention))
     with pytest.raises(ValueError, match="line 13: expected an attention of dates, one of decoder, cross, got encoder"):
         step_of(models, settings.format("encoder"))
+
+
+THREE = "text: |\n  The king had a ring.\n  The cat ran home.\n  The dog sat down.\n"
+ITSELF = "expected `masks` or `beside` that make the two runs differ, got a run compared with itself"
+COMPARES = ["ask: lower", "ask: loss", "ask: row", "ask: texts", "ask: {kind: how_many, within: 1}", "show: pair"]
+
+
+@pytest.mark.parametrize("compares", COMPARES)
+@pytest.mark.parametrize(
+    "same",
+    [
+        "",
+        'masks: {"causal": true}\n',  # the standard masks
+        "beside: {model: story}\n",
+        'masks: {"causal": false}\nbeside: {masks: {"causal": false}}\n',
+    ],
+)
+def test_a_run_compared_with_itself_is_a_mistake(models: CourseModels, same: str, compares: str) -> None:
+    settings = THREE + same
+    with pytest.raises(ValueError, match=rf"^line {9 + settings.count(chr(10))}: {ITSELF}$"):
+        step_of(models, settings + compares)
+
+
+@pytest.mark.parametrize("compares", COMPARES)
+@pytest.mark.parametrize(
+    "other",
+    [
+        'masks: {"causal": false}',
+        'beside: {masks: {"sliding": 99}}',  # that it blocks nothing here may be what the lesson is about
+        "model: twin trained without the mask\nbeside: {model: twin trained with the mask}",
+        'beside: {text: "The king had a ring.\\nThe cat ran home.\\nThe dog sat up."}',
+    ],
+)
+def test_a_run_compared_with_another_one_is_none(models: CourseModels, other: str, compares: str) -> None:
+    step_of(models, f"{THREE}pad: right\n{other}\n{compares}")
+
+
+@pytest.mark.parametrize("alone", ["show: losses", "show: losses\nask: next", "show: texts", "ask: future"])
+def test_what_needs_no_other_run_is_no_mistake(models: CourseModels, alone: str) -> None:
+    step_of(models, THREE + alone)

@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import streamlit as st
@@ -62,6 +62,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 class AtlasLink(_Masked):
     """The link of the Head atlas. It contains no file: whoever opens it gets the sample texts."""
 
+    NEVER_IN: ClassVar[str] = N_("No link has an uploaded file.")
     model_config = shortened("atlas_")
     layer: Whole | None = None
     head: Whole | None = None
