@@ -58,7 +58,7 @@ class ImagesLink(link.Link):
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
     TYPED = ("images_text", "images_model")
-    NEVER_IN: ClassVar[str] = N_("No link has an uploaded file.")
+    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
     images_source: Literal[*SOURCES] = "scene"  # type: ignore[valid-type]
     images_scene: Annotated[str, AfterValidator(lambda text: scene_of(text).text())] = FIRST
     images_prompt: Literal[*PROMPTS] = "across"  # type: ignore[valid-type]

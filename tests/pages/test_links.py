@@ -195,11 +195,15 @@ def test_what_a_link_says_of_a_view_is_drawn(view: str, component: str, sent: di
 @pytest.mark.parametrize(
     ("page", "link", "left_out"),
     [
-        ("pages/generation.py", {"text": LINE}, "the text. No link has the generated tokens: it opens the page with"),
-        ("pages/why_causal.py", {}, "the text. No link has a text to train on."),
-        ("pages/head_atlas.py", {"text": LINE}, "the text. No link has an uploaded file."),
-        ("pages/images.py", {}, "All settings of this page. No link has an uploaded file."),
-        ("pages/pixels.py", {}, "All settings of this page. No link has a drawn digit."),
+        (
+            "pages/generation.py",
+            {"text": LINE},
+            "the text. Links do not contain generated tokens: they open the page with",
+        ),
+        ("pages/why_causal.py", {}, "the text. Links do not contain the text to train on."),
+        ("pages/head_atlas.py", {"text": LINE}, "the text. Links do not contain uploaded files."),
+        ("pages/images.py", {}, "All settings of this page. Links do not contain uploaded files."),
+        ("pages/pixels.py", {}, "All settings of this page. Links do not contain drawn digits."),
         ("app.py", {"text": LINE}, "All settings of this page, without the text."),
     ],
 )

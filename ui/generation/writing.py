@@ -34,7 +34,7 @@ Hundredths = AfterValidator(lambda number: round(number, 2))
 class GenerationLink(link.TextLink):
     """The link of the Generation page. A number out of range gets its default."""
 
-    NEVER_IN: ClassVar[str] = N_("No link has the generated tokens: it opens the page with the prompt alone.")
+    NEVER_IN: ClassVar[str] = N_("Links do not contain generated tokens: they open the page with the prompt alone.")
     layer: link.Whole | None = None
     head: link.Whole | None = None
     temperature: Annotated[float, Field(ge=0, le=2), Hundredths] = 0.8

@@ -62,7 +62,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 class AtlasLink(_Masked):
     """The link of the Head atlas. It contains no file: whoever opens it gets the sample texts."""
 
-    NEVER_IN: ClassVar[str] = N_("No link has an uploaded file.")
+    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
     model_config = shortened("atlas_")
     layer: Whole | None = None
     head: Whole | None = None
