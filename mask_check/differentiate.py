@@ -181,7 +181,10 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     if dtype not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=dtype))
     with setting((parameter, "requires_grad", True) for parameter in named.values()), torch.enable_grad():
-        gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
+        total = mix()
+        if not total.requires_grad:
+            return unknown(msg("its outputs have no gradient, as those of argmax or under torch.no_grad()."))
+        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     slopes = {
         name: 0.0 if gradient is None else float((gradient * steps[name]).sum())
         for name, gradient in zip(named, gradients, strict=True)
