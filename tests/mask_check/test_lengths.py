@@ -1,4 +1,6 @@
-"""Tests of modules that leak in rows of some lengths only and have no configuration that says so."""
+"""Tests of modules that take, or leak in, rows of some lengths only and have no configuration that says so."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -6,7 +8,46 @@ from torch import Tensor
 
 import unmask
 from mask_check.check import check
+from mask_check.findings import CannotCheck
 from tests.mask_check.modules import SmallAttention
+
+
+class Takes(SmallAttention):
+    """A module that refuses rows of other lengths than those for which `takes` is true."""
+
+    def __init__(self, takes: Callable[[int], bool]) -> None:
+        super().__init__()
+        self.takes = takes
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        assert self.takes(input_ids.shape[1])
+        return super().forward(input_ids)
+
+
+@pytest.mark.parametrize(
+    ("takes", "longer", "quick"),
+    [
+        (lambda length: length % 8 == 0, (128, 520), 48),
+        (lambda length: length % 2 == 0, (128, 520), 48),
+        (lambda length: length >= 8, (131, 520), 131),
+    ],
+)
+def test_a_module_that_takes_whole_blocks_or_no_few_tokens_is_checked(
+    takes: Callable[[int], bool], longer: tuple[int, ...], quick: int
+) -> None:
+    report = check(Takes(takes))
+    assert (report.obeys, report.length, report.longer) == (True, 24, longer)
+    report = unmask.assert_causal(Takes(takes))
+    assert (report.obeys, report.length) == (True, quick)
+
+
+def test_a_module_of_one_length_is_said_to_need_it() -> None:
+    module = Takes(lambda length: length == 32)
+    words = r"on \d\d tokens: .*If it takes rows .* length= in Python, --length on the command line"
+    for asks in (check, unmask.assert_causal):
+        with pytest.raises(CannotCheck, match=words):
+            asks(module)
+        assert asks(module, length=32).obeys
 
 
 class LeaksIf(SmallAttention):
