@@ -27,7 +27,7 @@ from model.errors import CheckpointError
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # largest relative spread of these differences where there is a derivative
 MAX_NAMED = 200
-LAYER_LENGTHS = 130, 520
+LAYER_LENGTHS = 131, 520
 ABRUPT = 1e-6  # share of the largest gradient: gradients below it before they end may have decayed to 0
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings
@@ -181,7 +181,10 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     if dtype not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=dtype))
     with setting((parameter, "requires_grad", True) for parameter in named.values()), torch.enable_grad():
-        gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
+        total = mix()
+        if not total.requires_grad:
+            return unknown(msg("its outputs have no gradient, as those of argmax or under torch.no_grad()."))
+        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     slopes = {
         name: 0.0 if gradient is None else float((gradient * steps[name]).sum())
         for name, gradient in zip(named, gradients, strict=True)

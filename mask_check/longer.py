@@ -1,6 +1,6 @@
 """Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
-In a row of 130 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
+In a row of 131 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
 then, under a window, all before it, then the one at it; no output may change that may attend to none of the replaced
 tokens. One forward pass for each change tests all pairs across it.
 
@@ -27,12 +27,12 @@ from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding
 from mask_check.kernels import described, row_mixing_cause
 from mask_check.rounding import LongRowRounding
 from mask_check.subject import CheckedModule, TookTooLong, largest, max_difference, restoring_module, text_config
-from mask_check.trial import CHANGES, CheckTrial, within
+from mask_check.trial import CHANGES, STEP, CheckTrial, within
 from model.errors import first_line
 from model.spec import MAX_POSITIONS
 from serving import machine
 
-LENGTHS = 130, 520
+LENGTHS = 131, 520  # one odd, one even: a mask may be wrong at either
 LEAK = N_(
     "in a row of {length} tokens output {row} changes by {size} if token {column} is changed, which its mask blocks. "
     "The shortest row that leaks has {shortest} tokens."
@@ -61,7 +61,7 @@ MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are chan
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
+    """In rows of 131 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
     replaced, then, under a window, all before it, then single tokens: no output changes that may not attend to them.
     The farthest pairs that the mask allows have a gradient. A leak is narrowed down to one token, and to the shortest
     row that leaks.
@@ -88,8 +88,9 @@ def judge(trial: CheckTrial) -> Finding:
         except Exception as error:  # noqa: BLE001 - its context may be shorter
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
             why = msg("a row of {length} tokens raised {error}: {words}", **values)
-            shorter, trial.refused = trial.fitting(length), True
-            wanted[wanted.index(length) + 1 :] = [shorter] if trial.longest < shorter < length else []
+            shorter, after, trial.refused = trial.fitting(length), wanted.index(length) + 1, True
+            others = [one for one in wanted[after:] if not trial.refuses(one)]  # some take only whole blocks
+            wanted[after:] = [shorter, *others] if trial.longest < shorter < length else others
             continue
         if finding.verdict in (OBEYS, BROKEN):
             trial.longer.append(length)
@@ -246,19 +247,22 @@ def quick_check(
     seed: int = 0,
     seconds: float | None = None,
 ) -> CheckReport:
-    """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to two more if a module does not
-    state its vocabulary and context. ids [T], or `length` random ones: by default 130, or what the context allows. If
-    the rows of a batch change each other, the law "batch" is broken instead. Raises CannotCheck for a module that
+    """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to three more if a module does
+    not state its vocabulary and context. ids [T], or `length` random ones: by default 131, or what the context allows.
+    If the rows of a batch change each other, the law "batch" is broken instead. Raises CannotCheck for a module that
     cannot be called, or whose outputs are NaN or differ between runs."""
     prepare.check_seconds(seconds)
     subject = CheckedModule(module, seconds=seconds)
-    if ids is None and length is None and subject.device.type == "cpu":
+    if ids is None and length is None:
+        guess = subject.device.type != "cpu"  # a GPU no longer responds after an index out of range
         try:
-            return _of_one_row(subject, *_two_rows(subject, None, None, seed, guess=False), mask, seed)
+            return _of_one_row(subject, *_two_rows(subject, None, None, seed, guess=guess), mask, seed)
         except CannotCheck:
             raise
         except Exception:  # noqa: BLE001 - a module that does not state its vocabulary may raise
             subject = CheckedModule(module, seconds=seconds)
+            usual = prepare.usual_length(subject.inner, LENGTHS[0], guess=True)
+            length = usual // STEP * STEP or usual  # some modules take only whole blocks
     rows = _two_rows(subject, ids, length, seed, guess=True)
     with prepare.raising_cannot_check(subject, rows[0]):
         return _of_one_row(subject, *rows, mask, seed)
@@ -352,8 +356,7 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     cuts = sorted(needed | {cuts[(2 * index + 1) * len(cuts) // (2 * rows)] for index in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
     half, read = length // 2, int(declared.reach.sum(0).argmax())
-    across = bool(declared.reach[half:, :half].any())
-    return [*parts, slice(0, half) if across else slice(read, read + 1)]
+    return [*parts, slice(0, half) if bool(declared.reach[half:, :half].any()) else slice(read, read + 1)]
 
 
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float, repeated: float) -> Finding:

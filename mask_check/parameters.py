@@ -7,9 +7,10 @@ not run, or its gradient is 0. It must be idle as a whole: idle experts of one l
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_list, msg_together
+from i18n import N_, msg, msg_list, msg_together
 from mask_check.differentiate import random_mix, trained_parameters
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown
+from mask_check.reach import measure_gradients
 from mask_check.subject import setting
 from mask_check.trial import CheckTrial
 
@@ -17,6 +18,10 @@ MAX_PARAMETERS = 5e8  # most parameters whose gradients are kept in memory too
 ROUTED_ROWS = 8  # more random rows, and rows of one token, in which a parameter without a gradient may have one
 LISTS = nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict
 LISTED = 5  # most parameters without a gradient that are named
+NO_TOKEN = N_(
+    "The embeddings of the tokens receive none either, as behind a threshold, rounding or argmax, or under "
+    "torch.no_grad(): this does not tell whether a parameter is used."
+)
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 
 
@@ -24,7 +29,8 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     """A random mix of all that the module returns has a gradient for every parameter: one without is never used.
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: parts that an initialization with zeros turns off; those
-    listed: experts that no row tried is routed to and, in models of transformers, parts for other inputs.
+    listed: experts that no row tried is routed to, parts for other inputs in models of transformers, and all parts if
+    no token's embedding has a gradient.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
@@ -56,8 +62,15 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     values = {"count": len(shown), "all": len(named), "names": names}
     words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
     if never == routed:
-        words = msg_together([words, msg("They may be experts that only other texts are routed to.")])
-    return unknown(words) if never == routed or subject.is_transformers_model else Finding(BROKEN, words)
+        return unknown(msg_together([words, msg("They may be experts that only other texts are routed to.")]))
+    if _no_token_has_gradient(trial):
+        return unknown(msg_together([words, msg(NO_TOKEN)]))
+    return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words)
+
+
+def _no_token_has_gradient(trial: CheckTrial) -> bool:
+    gradients = measure_gradients(trial, trial.spread(4))
+    return gradients is not None and not bool(gradients.any())
 
 
 def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Tensor) -> dict[str, bool]:
@@ -66,6 +79,8 @@ def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Te
     subject = trial.subject
     with setting((p, "requires_grad", True) for p in named.values()), subject.uncompiled(), torch.enable_grad():
         total = random_mix(subject.call(row[None]), trial.generator(13))
+        if not total.requires_grad:
+            return dict.fromkeys(named, True)
         gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     asleep = any(not parameter.any() and "bias" not in name for name, parameter in named.items())
     return {

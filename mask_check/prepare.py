@@ -51,7 +51,7 @@ def prepare(
     for count in (requested, options.tokens):
         if count is not None:
             check_length(subject, count)
-    vocabulary = vocabulary_of(subject, requested or PROBE)
+    vocabulary = vocabulary_of(subject, requested) if requested else _probed_vocabulary(subject)
     named = [getattr(subject.config, one, None) for one in SPECIAL]
     special = {one for some in named for one in (some if isinstance(some, list) else [some])}
     usable = [one for one in range(vocabulary) if one not in special]
@@ -140,12 +140,18 @@ def raising_cannot_check(subject: CheckedModule, row: Tensor) -> Iterator[None]:
             "its forward raised {error} on {count} tokens with ids up to {last}, and none where all are 0: {words}. If "
             "its vocabulary is smaller, give it a config with vocab_size"
         )
+        some = N_(
+            "its forward raised {error} on {count} tokens: {words}. If it takes rows of some lengths only, give one of "
+            "them: length= in Python, --length on the command line"
+        )
         if isinstance(error, IndexError) and not refuses(subject, torch.zeros_like(row)[None]):
             why, mixed = ids, ""
         elif not refuses(subject, row[None]) and refuses(subject, row.repeat(NUM_OTHER_ROWS + 1, 1)):
             why = several
         elif not refuses(subject, row[None, :PROBE]):
             why, mixed = (longer if len(row) > PROBE else why), ""
+        elif len(row) > PROBE and not mixed:
+            why = some
         values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE, "last": int(row.max())}
         why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
@@ -197,6 +203,14 @@ def vocabulary_of(subject: CheckedModule, length: int) -> int:
     return max(sizes)
 
 
+def _probed_vocabulary(subject: CheckedModule) -> int:
+    """Return the number of ids, by a row of PROBE tokens or, as some modules take no fewer, the usual number."""
+    try:
+        return vocabulary_of(subject, PROBE)
+    except CannotCheck:
+        return vocabulary_of(subject, min(USUAL_LENGTH, _max_tokens(subject, None) or USUAL_LENGTH))
+
+
 def context_of(config: Any) -> tuple[int, str]:
     """Return how many positions a configuration declares, and the name of that field; 0 if it declares none."""
     text = text_config(config, decoder=True)
@@ -207,7 +221,7 @@ def context_of(config: Any) -> tuple[int, str]:
     return 0, ""
 
 
-def _max_tokens(subject: CheckedModule, vocabulary: int) -> int:
+def _max_tokens(subject: CheckedModule, vocabulary: int | None) -> int:
     """Return the most tokens that it takes, by its configuration. If it declares none: on a GPU, which no longer
     responds after an index out of range, what fits into all its tables but that of its ids; on the CPU 0, unknown."""
     context = context_of(subject.config)[0]

@@ -323,6 +323,8 @@ def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
 
 def gradients_by(leaves: list[Tensor], total: Tensor) -> list[Tensor]:
     """Return the gradient of a number with respect to each leaf; 0 for a leaf that it does not depend on."""
+    if not total.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
     return list(torch.autograd.grad(total, tuple(leaves), allow_unused=True, materialize_grads=True))
 
 

@@ -105,17 +105,17 @@ class CheckTrial:
         """The length of the longest row that was tried."""
         return max([self.length, *self.longer])
 
+    def refuses(self, length: int) -> bool:
+        """Whether the module's forward raises on a row of this length."""
+        return refuses(self.subject, self.random_rows(1, length, self.generator(10)))
+
     def fitting(self, length: int) -> int:
         """Return this length, or, if its context is not known and a row of this length is refused, the largest multiple
         of STEP below it that is not refused, or the longest that was tried."""
-
-        def refused(many: int) -> bool:
-            return refuses(self.subject, self.random_rows(1, many, self.generator(10)))
-
-        if self.max_tokens or length <= self.longest or not refused(length):
+        if self.max_tokens or length <= self.longest or not self.refuses(length):
             return length
         shorter = range(self.longest // STEP * STEP + STEP, length, STEP)
-        taken = bisect_left(shorter, True, key=refused)
+        taken = bisect_left(shorter, True, key=self.refuses)
         return shorter[taken - 1] if taken else self.longest
 
     @property

@@ -1,4 +1,6 @@
-"""Tests of unused parameters: an expert that no text is routed to is not one."""
+"""Tests of unused parameters: an expert that no text is routed to is not one, nor is what is read through a step."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -135,3 +137,69 @@ def test_an_unused_part_outside_of_lists_takes_one_backward_pass(monkeypatch: py
     monkeypatch.setattr(parameters, "_without_gradient", lambda *given: calls.append(given) or original(*given))
     assert check(Parts("shared_expert")).finding("parameters").verdict == BROKEN
     assert len(calls) == 1
+
+
+class Then(nn.Module):
+    """A linear layer between two functions."""
+
+    def __init__(self, layer: nn.Linear, before: Callable[[Tensor], Tensor], after: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.before, self.after = layer, before, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(self.layer(self.before(x)))
+
+
+def through(
+    before: Callable[[Tensor], Tensor] = torch.clone, after: Callable[[Tensor], Tensor] = torch.clone
+) -> SmallAttention:
+    """Return a decoder that gives its states to one function before its head, and its logits to another after it."""
+    module = SmallAttention()
+    module.head = Then(module.head, before, after)  # type: ignore[assignment]
+    return module
+
+
+def step(x: Tensor) -> Tensor:
+    return (x > 0).to(x)
+
+
+def argmax(x: Tensor) -> Tensor:
+    return nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "count"),
+    [
+        (through(before=step), 6),  # all but the head's
+        (through(after=lambda x: (8 * x).round() / 8), 5),  # a bias may have a gradient of 0
+        (through(after=argmax), 8),
+        (through(after=torch.detach), 8),
+    ],
+)
+def test_parameters_are_not_called_unused_where_no_token_has_a_gradient(module: SmallAttention, count: int) -> None:
+    report = check(module)
+    found = report.finding("parameters")
+    assert (found.verdict, report.obeys, report.exit_code) == (CANNOT_TELL, True, 0)
+    assert found.words.startswith(f"{count} of 8 parameter tensors receive no gradient: ")
+    assert "The embeddings of the tokens receive none either" in found.words
+    assert report.finding("gradients").words == "every gradient is 0, even where the mask is open."
+    derivative = report.finding("derivative")
+    assert (derivative.verdict == CANNOT_TELL) == (count == 8)
+    assert count < 8 or derivative.words.startswith("its outputs have no gradient")
+
+
+def test_values_that_are_detached_before_the_head_are_found() -> None:
+    assert [finding.law for finding in check(through(before=torch.detach)).broken] == ["derivative"]
+
+
+def test_a_part_that_is_not_used_is_found_beside_a_step() -> None:
+    class Gated(SmallAttention):
+        def embed(self, ids: Tensor) -> Tensor:
+            x = super().embed(ids)
+            return x * step(x)
+
+    module = Gated()
+    module.unused = nn.Linear(3, 3)
+    found = check(module).finding("parameters")
+    assert found.verdict == BROKEN
+    assert found.words.startswith("2 of 10 ")
