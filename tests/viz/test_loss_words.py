@@ -34,6 +34,9 @@ def test_a_change_counts_if_it_is_seen() -> None:
         "Mean loss: 9.28 → 9.27 nats/token. Tokens predicted better by more than 0.1 nats: 0; worse: 0. "
         "The largest change is that of <b>y</b> (1): 9.28 → 9.27."
     )
+    assert "No token's loss changes" in loss_words(
+        np.array([NAN, 3.0, 4.0]), np.array([2.0, 3.0, 4.0]), ["a", "b", "c"]
+    )
     assert loss_words(*unseen, ["x"]) == "Mean loss: 3.08 nats/token. No token's loss changes by 0.01 nats or more."
     both = [np.concatenate(pair) for pair in zip(seen, unseen, strict=True)]
     assert loss_words(*reversed(both), ["x", "y", "z"]).endswith(
