@@ -27,7 +27,7 @@ from model.errors import CheckpointError
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # largest relative spread of these differences where there is a derivative
 MAX_NAMED = 200
-LAYER_LENGTHS = 131, 520
+LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # share of the largest gradient: gradients below it before they end may have decayed to 0
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 INPUT_HOOKS = ("_require_grads_hooks", "_require_grads_hook")  # where transformers keeps its hooks on embeddings

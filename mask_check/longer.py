@@ -1,6 +1,6 @@
 """Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
-In a row of 131 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
+In a row of 130 tokens and one of 520, or of as many as the module takes, all tokens from a position on are replaced,
 then, under a window, all before it, then the one at it; no output may change that may attend to none of the replaced
 tokens. One forward pass for each change tests all pairs across it.
 
@@ -32,7 +32,7 @@ from model.errors import first_line
 from model.spec import MAX_POSITIONS
 from serving import machine
 
-LENGTHS = 131, 520  # one odd, one even: a mask may be wrong at either
+LENGTHS = 130, 520  # in a declared context the second is odd (`within`): a mask may be wrong at either
 LEAK = N_(
     "in a row of {length} tokens output {row} changes by {size} if token {column} is changed, which its mask blocks. "
     "The shortest row that leaks has {shortest} tokens."
@@ -61,7 +61,7 @@ MIXED_ROWS = N_("the row changes by {size} when other rows of its batch are chan
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """In rows of 131 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
+    """In rows of 130 and 520 tokens, of --tokens, or of as many as it takes, all tokens from a position on are
     replaced, then, under a window, all before it, then single tokens: no output changes that may not attend to them.
     The farthest pairs that the mask allows have a gradient. A leak is narrowed down to one token, and to the shortest
     row that leaks.
@@ -87,10 +87,10 @@ def judge(trial: CheckTrial) -> Finding:
             break
         except Exception as error:  # noqa: BLE001 - its context may be shorter
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
-            why = msg("a row of {length} tokens raised {error}: {words}", **values)
-            shorter, after, trial.refused = trial.fitting(length), wanted.index(length) + 1, True
-            others = [one for one in wanted[after:] if not trial.refuses(one)]  # some take only whole blocks
-            wanted[after:] = [shorter, *others] if trial.longest < shorter < length else others
+            why = why or msg("a row of {length} tokens raised {error}: {words}", **values)
+            shorter, trial.refused = trial.fitting(length), True
+            if trial.longest < shorter < length:
+                wanted.insert(wanted.index(length) + 1, shorter)
             continue
         if finding.verdict in (OBEYS, BROKEN):
             trial.longer.append(length)
@@ -248,7 +248,7 @@ def quick_check(
     seconds: float | None = None,
 ) -> CheckReport:
     """Check one law, "reach", by at most 3 forwards, and one more if it is broken; up to three more if a module does
-    not state its vocabulary and context. ids [T], or `length` random ones: by default 131, or what the context allows.
+    not state its vocabulary and context. ids [T], or `length` random ones: by default 130, or what the context allows.
     If the rows of a batch change each other, the law "batch" is broken instead. Raises CannotCheck for a module that
     cannot be called, or whose outputs are NaN or differ between runs."""
     prepare.check_seconds(seconds)
@@ -356,7 +356,8 @@ def _replaced_parts(declared: Declared, vocabulary: int) -> list[slice]:
     cuts = sorted(needed | {cuts[(2 * index + 1) * len(cuts) // (2 * rows)] for index in range(rows)})
     parts = [slice(cut, length) for cut in cuts] + [slice(0, cut) for cut in cuts if behind]
     half, read = length // 2, int(declared.reach.sum(0).argmax())
-    return [*parts, slice(0, half) if bool(declared.reach[half:, :half].any()) else slice(read, read + 1)]
+    across = bool(declared.reach[half:, :half].any())
+    return [*parts, slice(0, half) if across else slice(read, read + 1)]
 
 
 def _judge_quick(moved: Tensor, parts: list[slice], declared: Declared, tolerance: float, repeated: float) -> Finding:

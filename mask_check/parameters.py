@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_list, msg_together
 from mask_check.differentiate import random_mix, trained_parameters
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown
-from mask_check.reach import measure_gradients
+from mask_check.reach import gradients_by, watching_embeddings
 from mask_check.subject import setting
 from mask_check.trial import CheckTrial
 
@@ -30,7 +30,7 @@ def judge_parameters(trial: CheckTrial) -> Finding:
 
     Tolerated: nothing; a gradient is exactly 0 or not. Limits: parts that an initialization with zeros turns off; those
     listed: experts that no row tried is routed to, parts for other inputs in models of transformers, and all parts if
-    no token's embedding has a gradient.
+    embeddings are trained and no token has a gradient.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
@@ -63,14 +63,20 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
     if never == routed:
         return unknown(msg_together([words, msg("They may be experts that only other texts are routed to.")]))
-    if _no_token_has_gradient(trial):
+    if _no_token_has_gradient(trial, named):
         return unknown(msg_together([words, msg(NO_TOKEN)]))
     return unknown(words) if subject.is_transformers_model else Finding(BROKEN, words)
 
 
-def _no_token_has_gradient(trial: CheckTrial) -> bool:
-    gradients = measure_gradients(trial, trial.spread(4))
-    return gradients is not None and not bool(gradients.any())
+def _no_token_has_gradient(trial: CheckTrial, named: dict[str, nn.Parameter]) -> bool:
+    """Whether all that the module returns has a gradient of 0 for what the tokens' embeddings make of the row, although
+    embeddings are trained: those that are frozen may have no gradient because nothing before them needs one."""
+    subject, ids = trial.subject, trial.ids[None]
+    if {id(one.weight) for one in subject.embeddings}.isdisjoint(map(id, named.values())):
+        return False
+    with watching_embeddings(subject, ids) as leaves, torch.enable_grad():
+        total = random_mix(subject.call(ids), trial.generator(13))
+        return bool(leaves) and not any(bool(one.any()) for one in gradients_by(leaves, total))
 
 
 def _without_gradient(trial: CheckTrial, named: dict[str, nn.Parameter], row: Tensor) -> dict[str, bool]:

@@ -105,17 +105,17 @@ class CheckTrial:
         """The length of the longest row that was tried."""
         return max([self.length, *self.longer])
 
-    def refuses(self, length: int) -> bool:
-        """Whether the module's forward raises on a row of this length."""
-        return refuses(self.subject, self.random_rows(1, length, self.generator(10)))
-
     def fitting(self, length: int) -> int:
         """Return this length, or, if its context is not known and a row of this length is refused, the largest multiple
         of STEP below it that is not refused, or the longest that was tried."""
-        if self.max_tokens or length <= self.longest or not self.refuses(length):
+
+        def refused(many: int) -> bool:
+            return refuses(self.subject, self.random_rows(1, many, self.generator(10)))
+
+        if self.max_tokens or length <= self.longest or not refused(length):
             return length
         shorter = range(self.longest // STEP * STEP + STEP, length, STEP)
-        taken = bisect_left(shorter, True, key=self.refuses)
+        taken = bisect_left(shorter, True, key=refused)
         return shorter[taken - 1] if taken else self.longest
 
     @property
@@ -203,7 +203,7 @@ class CheckTrial:
 
 
 def within(context: int) -> int:
-    """Return the length of the longest row to try in a declared context: some positions less, and no whole blocks."""
+    """Return the length of the longest row to try in a declared context: some positions less, always odd."""
     return (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MAX_POSITIONS
 
 

@@ -150,7 +150,7 @@ main(["train", "--help"])
 """
     found = run("-c", code)
     assert found.returncode == 0, found.stderr
-    _, obeys, rest = found.stdout.partition(VERDICTS[0].format(lengths="11, 131 and 247"))
+    _, obeys, rest = found.stdout.partition(VERDICTS[0].format(lengths="11, 130 and 247"))
     assert obeys
     assert "one.html: story, 5 tokens, causal mask" in rest
     assert "usage: " in rest.partition("one.html")[2]

@@ -1,4 +1,4 @@
-"""Tests of modules that take, or leak in, rows of some lengths only and have no configuration that says so."""
+"""Tests of modules that take, or leak in, rows of some lengths only, mostly without a configuration that says so."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ from torch import Tensor
 import unmask
 from mask_check.check import check
 from mask_check.findings import CannotCheck
+from mask_check.sample_networks import SmallConfig
 from tests.mask_check.modules import SmallAttention
 
 
@@ -28,8 +29,8 @@ class Takes(SmallAttention):
     ("takes", "longer", "quick"),
     [
         (lambda length: length % 8 == 0, (128, 520), 48),
-        (lambda length: length % 2 == 0, (128, 520), 48),
-        (lambda length: length >= 8, (131, 520), 131),
+        (lambda length: length % 2 == 0, (130, 520), 130),
+        (lambda length: length >= 8, (130, 520), 130),
     ],
 )
 def test_a_module_that_takes_whole_blocks_or_no_few_tokens_is_checked(
@@ -63,9 +64,11 @@ class LeaksIf(SmallAttention):
         return super().weights(scores, torch.ones_like(allowed).tril(int(wide)))
 
 
-@pytest.mark.parametrize("odd", [True, False])
-def test_a_leak_in_rows_of_an_odd_number_of_tokens_is_found(odd: bool) -> None:
-    report = check(LeaksIf(odd))
+@pytest.mark.parametrize(("odd", "context"), [(False, None), (False, 160), (True, 160), (False, 512), (True, 512)])
+def test_a_leak_in_rows_of_an_odd_or_an_even_number_of_tokens_is_found(odd: bool, context: int | None) -> None:
+    module = LeaksIf(odd)
+    if context:
+        module.config = SmallConfig(vocab_size=50, max_position_embeddings=context)
+    report = check(module)
     assert [finding.law for finding in report.broken] == ["length"]
-    assert f"in a row of {131 if odd else 520} tokens" in report.finding("length").words
-    assert not odd or not unmask.checking._causal_report(LeaksIf(odd)).obeys
+    assert ("in a row of 130 tokens" in report.finding("length").words) != odd

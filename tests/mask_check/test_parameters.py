@@ -203,3 +203,37 @@ def test_a_part_that_is_not_used_is_found_beside_a_step() -> None:
     found = check(module).finding("parameters")
     assert found.verdict == BROKEN
     assert found.words.startswith("2 of 10 ")
+
+
+class FrozenEmbeddings(SmallAttention):
+    """A decoder that looks tokens and positions up in frozen tables, without gradients, and has a part that is not
+    used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding.requires_grad_(False)
+        self.position.requires_grad_(False)
+        self.unused = nn.Linear(3, 3)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().embed(ids)
+
+
+class SomeDetached(SmallAttention):
+    """A decoder that detaches some of its outputs, and has a part that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found = super().forward(ids)
+        detached = torch.arange(found.shape[1]) % 2 == 0
+        return torch.where(detached[:, None], found.detach(), found)
+
+
+@pytest.mark.parametrize("kind", [FrozenEmbeddings, SomeDetached])
+def test_an_unused_part_is_found_where_tokens_lack_gradients_for_another_reason(kind: type[SmallAttention]) -> None:
+    found = check(kind()).finding("parameters")
+    assert (found.verdict, "unused.weight" in found.words) == (BROKEN, True)

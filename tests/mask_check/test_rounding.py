@@ -233,7 +233,7 @@ def test_rounding_that_could_not_be_measured_is_no_leak(error: Exception, monkey
     monkeypatch.setattr(rounding.LongRowRounding, "explains", stopped)
     report = check(LongConvolution())
     assert report.obeys, report.broken
-    assert "stopped" in report.finding("length").words
+    assert "stopped." in report.finding("length").words
 
 
 def test_what_is_tolerated_is_explained() -> None:
