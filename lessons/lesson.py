@@ -276,10 +276,10 @@ class Step(LessonModel):
     def _is_compared_with_itself(self, standard: MaskSpec) -> bool:
         """Whether `beside` changes nothing. standard: the masks of a run for which the step or `beside` sets none."""
         other, masks = self.beside, standard if self.masks is None else self.masks
-        run = self.model, self.text, self.image, masks
+        run = self.model, self.text.rstrip("\n"), self.image, masks
         return run == (
             other.model or self.model,
-            other.text or self.text,
+            (other.text or self.text).rstrip("\n"),
             other.image or self.image,
             standard if other.masks is None else other.masks,
         )

@@ -88,9 +88,8 @@ def judge(trial: CheckTrial) -> Finding:
         except Exception as error:  # noqa: BLE001 - its context may be shorter
             values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
             why = why or msg("a row of {length} tokens raised {error}: {words}", **values)
-            shorter, trial.refused = trial.fitting(length), True
-            if trial.longest < shorter < length:
-                wanted.insert(wanted.index(length) + 1, shorter)
+            shorter, after, trial.refused = trial.fitting(length), wanted.index(length) + 1, True
+            wanted[after:after] = [shorter] if trial.longest < shorter < length else []
             continue
         if finding.verdict in (OBEYS, BROKEN):
             trial.longer.append(length)

@@ -7,9 +7,9 @@ from ui import page
 page.set_up("Export")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say
-from ui import controls, explain, link, run_view
+from ui import controls, explain, run_view
 from ui.export import export_files
-from ui.export.export_files import ExportSubject
+from ui.export.export_files import ExportLink, ExportSubject
 from ui.guard import guarded
 from ui.widgets import bound, one_of
 
@@ -48,4 +48,4 @@ elif section == "Report":
     export_files.report(subject)
 else:
     export_files.opened()
-controls.share(link.View, model)
+controls.share(ExportLink, model)

@@ -204,6 +204,9 @@ def test_what_a_link_says_of_a_view_is_drawn(view: str, component: str, sent: di
         ("pages/head_atlas.py", {"text": LINE}, "the text. Links do not contain uploaded files."),
         ("pages/images.py", {}, "All settings of this page. Links do not contain uploaded files."),
         ("pages/pixels.py", {}, "All settings of this page. Links do not contain drawn digits."),
+        ("pages/compare.py", {"text": LINE}, "the text. Links do not contain uploaded files."),
+        ("pages/export.py", {"text": LINE}, "the text. Links do not contain uploaded files."),
+        ("pages/mask_lab.py", {"text": LINE}, "Links do not contain uploaded files or the numbers of Compute by hand."),
         ("app.py", {"text": LINE}, "All settings of this page, without the text."),
     ],
 )
@@ -212,7 +215,7 @@ def test_what_no_link_has_is_said_above_the_link(page: str, link: dict[str, str]
     app.session_state["link"] = True  # the expander is open
     (caption,) = [one.value for one in app.run().caption if one.value.startswith("All settings")]
     assert left_out in caption
-    assert ("No link" in caption) == ("No link" in left_out)
+    assert ("Links do not" in caption) == ("Links do not" in left_out)
 
 
 def test_a_drawing_that_is_switched_off_is_in_the_link() -> None:

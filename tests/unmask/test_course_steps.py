@@ -135,6 +135,7 @@ COMPARES = ["ask: lower", "ask: loss", "ask: row", "ask: texts", "ask: {kind: ho
         "",
         'masks: {"causal": true}\n',  # the standard masks
         "beside: {model: story}\n",
+        'beside: {text: "The king had a ring.\\nThe cat ran home.\\nThe dog sat down."}\n',
         'masks: {"causal": false}\nbeside: {masks: {"causal": false}}\n',
     ],
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import streamlit as st
@@ -40,6 +41,12 @@ KINDS: tuple[FileKind, ...] = (
     ("JSON", "json", data.as_json, N_("Metadata: model, masks, tokens, hash of the text, versions.")),
 )
 SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
+
+
+class ExportLink(link.View):
+    """The link of the Export page."""
+
+    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
 
 
 @dataclass(frozen=True, eq=False)
