@@ -186,7 +186,7 @@ class TestAgreement:
         for name in ("NPZ", "safetensors", "All heads, NPZ", "All heads, safetensors"):
             held = data.read(page.file(name)).heads[4, 0].weights
             np.testing.assert_array_equal(held, np.nan_to_num(shown.astype(np.float32)))
-        lines = list(csv.DictReader(io.StringIO(page.file("CSV").decode())))
+        lines = list(csv.DictReader(io.StringIO(page.file("CSV").decode("utf-8-sig"))))
         assert [float(np.float32(line["weight"])) for line in lines] == held.ravel().tolist()
         (line,) = (line for line in lines if (line["query"], line["key"]) == (str(query), str(key)))
         assert weight_text(np.float32(line["weight"])) == weight_text(shown[query, key])
