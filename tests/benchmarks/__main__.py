@@ -73,7 +73,7 @@ def main() -> None:
     names = given.names or (*MEASUREMENTS, *OF_A_PAGE)
     ratios = [pair for name in names for pair in measure(name, given.page, given.minutes, given.workers)]
     print(table(ratios))
-    print(f"\n`by`: the arguments of `python -m tests.benchmarks`. {described}")
+    print(f"\n`argument`: the argument of `python -m tests.benchmarks`. {described}")
 
 
 def measure(name: str, page: str, minutes: float | None, workers: int) -> list[tuple[str, Ratio]]:

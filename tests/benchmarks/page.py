@@ -84,10 +84,10 @@ def flipped_mask() -> list[Ratio]:
         median(some[1:]) for some in (flips, reruns, seconds, again)
     )  # the first of each warms up the server
     detail = f"{1000 * flip:.0f} ms ÷ {1000 * rerun:.0f} ms, medians of {FLIPS - 1}"
-    fastest = f"median of {FLIPS - 1}; the fastest {min(seconds):.2f} s; the page's second flip {later:.2f} s"
+    fastest = f"median of {FLIPS - 1}; the fastest {min(seconds):.2f} s; the second flip of a page {later:.2f} s"
     return [
-        Ratio("flip a mask → new pixels ÷ a rerun with nothing changed, 64 tokens", flip / rerun, 2, detail),
-        Ratio("flip a mask → new pixels, 64 tokens, s", own, 0.25, fastest),
+        Ratio("mask flip → new pixels ÷ rerun without a change, 64 tokens", flip / rerun, 2, detail),
+        Ratio("mask flip → new pixels, 64 tokens, s", own, 0.25, fastest),
     ]
 
 

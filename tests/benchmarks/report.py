@@ -27,7 +27,7 @@ class Ratio:
 
 def table(ratios: Iterable[tuple[str, Ratio]]) -> str:
     """Return a Markdown table, one line per ratio. ratios: (arguments of `python -m tests.benchmarks`, result)."""
-    lines = ["| what | ratio | bar | held | measured | by |", "|---|---|---|---|---|---|"]
+    lines = ["| what | ratio | limit | holds | measured | argument |", "|---|---|---|---|---|---|"]
     for by, one in ratios:
         bar = f"{'≥' if one.at_least else '≤'} {one.bar}"
         held = "yes" if one.held else "**no**"
