@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import streamlit as st
@@ -46,7 +46,7 @@ class CompareLink(link.View):
     where it may have them; None: A's."""
 
     TYPED = ("target", "b_text")
-    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
+    NOT_INCLUDED = link.NO_FILES
     LEFT_OUT = ("masks", "section", "scope", "zoom")
     differs: Literal[*DIFFERS] = "masks"  # type: ignore[valid-type]
     b_layer: link.Whole | None = None

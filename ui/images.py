@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 import numpy as np
 import streamlit as st
@@ -58,7 +58,7 @@ class ImagesLink(link.Link):
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
     TYPED = ("images_text", "images_model")
-    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
+    NOT_INCLUDED = link.NO_FILES
     images_source: Literal[*SOURCES] = "scene"  # type: ignore[valid-type]
     images_scene: Annotated[str, AfterValidator(lambda text: scene_of(text).text())] = FIRST
     images_prompt: Literal[*PROMPTS] = "across"  # type: ignore[valid-type]

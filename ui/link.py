@@ -36,6 +36,7 @@ def _whole(value: Any) -> int:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
+NO_FILES = N_("Links do not contain uploaded files.")
 
 
 class Link(BaseModel):
@@ -46,7 +47,7 @@ class Link(BaseModel):
     FIRST_TEXT: ClassVar[str] = ""  # the default text of a page with its own text
     TYPED: ClassVar[tuple[str, ...]] = ()  # the fields of other texts
     LEFT_OUT: ClassVar[tuple[str, ...]] = ()  # fields of View that this page's link leaves out
-    NEVER_IN: ClassVar[str] = ""  # a sentence for users: what no link to the page has; "" if that is nothing
+    NOT_INCLUDED: ClassVar[str] = ""  # a sentence on what no link to the page contains, if anything
 
     @classmethod
     def read(cls) -> Self:
@@ -240,7 +241,7 @@ def share(view: Link) -> None:
         with slot:
             without = N_("All settings of this page, without the text.")
             has = say(without) if view.TEXT else say("All settings of this page.")
-            st.caption(together([has, say(view.NEVER_IN)]) if view.NEVER_IN else has)
+            st.caption(together([has, say(view.NOT_INCLUDED)]) if view.NOT_INCLUDED else has)
             st.code(bare.address(), language=None, wrap_lines=True)
             if view.TEXT:
                 show_address(whole, say("With the text, readable by anyone who has the link."))

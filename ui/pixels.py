@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import streamlit as st
@@ -40,7 +40,7 @@ MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
 class PixelsLink(link.Link):
     """The link of the Pixels page, without the user's drawing. pixel: from 0, row by row. nth: from 1."""
 
-    NEVER_IN: ClassVar[str] = N_("Links do not contain drawn digits.")
+    NOT_INCLUDED = N_("Links do not contain drawn digits.")
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("pixels_"))
     pixels_part: Literal[*PARTS] = "look"  # type: ignore[valid-type]
     pixels_source: Literal[*SOURCES] = "real"  # type: ignore[valid-type]

@@ -35,8 +35,8 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
     change = np.abs(now - standard)
     if np.isnan(change).all():
         return ""
-    differs = [f"{after:.2f}" != f"{before:.2f}" for after, before in zip(now, standard, strict=True)]
-    seen = np.array(differs) & ~np.isnan(change)
+    before, after = ([round(float(loss), 2) for loss in losses] for losses in (standard, now))  # not -0.00
+    seen = np.not_equal(before, after) & ~np.isnan(change)
     if not seen.any():
         mean = say("Mean loss: {mean:.2f} nats/token.", mean=np.nanmean(now))
         return together([mean, say("No token's loss changes by {least} nats or more.", least=SEEN)])

@@ -37,6 +37,7 @@ def test_a_change_counts_if_it_is_seen() -> None:
     assert "No token's loss changes" in loss_words(
         np.array([NAN, 3.0, 4.0]), np.array([2.0, 3.0, 4.0]), ["a", "b", "c"]
     )
+    assert "No token's loss changes" in loss_words(np.array([-0.0]), np.array([0.0]), ["a"])  # formatted, -0.00
     assert loss_words(*unseen, ["x"]) == "Mean loss: 3.08 nats/token. No token's loss changes by 0.01 nats or more."
     both = [np.concatenate(pair) for pair in zip(seen, unseen, strict=True)]
     assert loss_words(*reversed(both), ["x", "y", "z"]).endswith(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import streamlit as st
@@ -46,7 +45,7 @@ SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 class ExportLink(link.View):
     """The link of the Export page."""
 
-    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
+    NOT_INCLUDED = link.NO_FILES
 
 
 @dataclass(frozen=True, eq=False)

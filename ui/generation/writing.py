@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import streamlit as st
 from pydantic import AfterValidator, Field
@@ -34,7 +34,7 @@ Hundredths = AfterValidator(lambda number: round(number, 2))
 class GenerationLink(link.TextLink):
     """The link of the Generation page. A number out of range gets its default."""
 
-    NEVER_IN: ClassVar[str] = N_("Links do not contain generated tokens: they open the page with the prompt alone.")
+    NOT_INCLUDED = N_("Links do not contain generated tokens: they open the page with the prompt alone.")
     layer: link.Whole | None = None
     head: link.Whole | None = None
     temperature: Annotated[float, Field(ge=0, le=2), Hundredths] = 0.8

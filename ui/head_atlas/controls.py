@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import streamlit as st
@@ -25,7 +25,7 @@ from serving.job import ModelRef, digest
 from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import callbacks
-from ui.link import TextLink, Whole, shortened, with_masks
+from ui.link import NO_FILES, TextLink, Whole, shortened, with_masks
 from ui.widgets import uploader
 from viz.heads.atlas import scatter
 from viz.numbers import whole_percent
@@ -62,7 +62,7 @@ _Masked: Any = with_masks(TextLink, but="padding")
 class AtlasLink(_Masked):
     """The link of the Head atlas. It contains no file: whoever opens it gets the sample texts."""
 
-    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files.")
+    NOT_INCLUDED = NO_FILES
     model_config = shortened("atlas_")
     layer: Whole | None = None
     head: Whole | None = None

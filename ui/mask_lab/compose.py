@@ -7,7 +7,7 @@ import hashlib
 import json
 from contextlib import nullcontext
 from dataclasses import astuple, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 import streamlit as st
@@ -49,7 +49,7 @@ class LabLink(link.View):
     applies. hand_causal: the causal mask of the head on paper. code_kind: the attention function to export code for."""
 
     LEFT_OUT = ()
-    NEVER_IN: ClassVar[str] = N_("Links do not contain uploaded files or the numbers of Compute by hand.")
+    NOT_INCLUDED = N_("Links do not contain uploaded files or the numbers of Compute by hand.")
     shown: Literal["now", "standard", "change"] = "now"
     mask_drawn_on: bool = Field(True, alias="drawing")
     hand_causal: bool = True

@@ -121,7 +121,7 @@ class WhyCausalLink(Link):
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
     TEXT: ClassVar[str] = "why_text"
     FIRST_TEXT: ClassVar[str] = FIRST_TEXT
-    NEVER_IN: ClassVar[str] = N_("Links do not contain the text to train on.")
+    NOT_INCLUDED = N_("Links do not contain the text to train on.")
     why_text: Annotated[str | None, at_most(100_000)] = None
     why_step: Annotated[Literal[*NAMES], BeforeValidator(int)] = LOSS  # type: ignore[valid-type]
     why_writing: Literal[*WRITING] = "drawn"  # type: ignore[valid-type]
