@@ -86,6 +86,7 @@ def test_what_is_written_goes_on_after_the_editor_is_closed_and_after_a_reload(o
         page.locator(".st-key-lesson_close button").first.click()
         expect(source).to_have_count(0)
         if again:
+            expect(page).not_to_have_url(re.compile("edit=true"))  # the address follows the page by some milliseconds
             page.reload()
         page.get_by_text("Your own lesson").first.click()
         page.locator(".st-key-lesson_editor button").click()
