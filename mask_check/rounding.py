@@ -14,6 +14,7 @@ from mask_check.subject import CheckedModule, TookTooLong, max_difference
 from mask_check.trial import CheckTrial, OperationObserver, rounding_of
 
 MAX_IN_FLOAT64, MAX_THOROUGH = 3e7, 5e8  # most parameters of a module to copy, by default and with --thorough
+COPY_FACTOR = 2.0  # factor on the noise of a row that has a copy in float64, which also shows leaks that are smaller
 FLOAT64_FACTOR = 1000  # rounding is at least this many times smaller in float64, which is 2²⁹ times as fine as float32
 
 
@@ -48,13 +49,23 @@ class LongRowRounding:
     @cached_property
     def trial(self) -> CheckTrial:
         """The trial with this row's noise."""
+        sampled, precise = self._sampled, self.precise
+        if precise is None:
+            return sampled
+        # functions such as FFTs round without being parts of the module, which the sample rounds once more
+        error = float(max_difference(precise.alone.to(sampled.alone), sampled.alone).max())
+        rounded = COPY_FACTOR * max(sampled.noise.rounded, error)
+        return replace(sampled, noise=replace(sampled.noise, rounded=rounded))
+
+    @cached_property
+    def _sampled(self) -> CheckTrial:
         noise = self.given.noise
         rounded = rounding_of(self.given.subject, self.given.ids[None], self.given.seed)[0]
         return replace(self.given, noise=replace(noise, rounded=rounded)) if math.isfinite(rounded) else self.given
 
     @cached_property
     def precise(self) -> CheckTrial | None:
-        return in_float64(self.trial)
+        return in_float64(self._sampled)
 
     def explains(self, amount: float, measure: Callable[[CheckTrial], float]) -> bool:
         """Whether an amount is no larger than this row's rounding and, in a copy in float64 if there is one, a thousand
