@@ -173,6 +173,10 @@ STYLE = """
   [data-moves][role="group"] > .moves { top: -.5rem; transform: translateY(-50%); }
   [data-moves]:focus-visible > .moves { display: block; }
   $plot[data-framed] $plot_shapes { visibility: hidden; }
+  @media (forced-colors: active) { /* colours that say something */
+    .swatch, SWITCHES, table.numbers .bar, table:is(.numbers, .padded) td, $checkbox label > div:first-of-type {
+      forced-color-adjust: none; color: CanvasText; }
+    $button_group :is([aria-checked="true"], [aria-pressed="true"]) { outline: 2px solid Highlight; } }
   @keyframes changed { from { background: rgba(240,163,94,.4); } to { background: transparent; } }
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>

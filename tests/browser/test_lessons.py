@@ -283,6 +283,18 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
     assert visit("present=true", height=720, kind=Lessons).page.get_by_test_id("stSidebar").is_visible(), "the list"
 
 
+def test_space_switches_a_toggle_again_and_keys_that_it_does_not_use_turn_the_page(visit: Visit) -> None:
+    page = visit("lesson=causal_mask", kind=Lessons)
+    first, toggle = page.title(), page.page.get_by_role("switch", name="Ask before showing the answer")
+    toggle.focus()
+    for on in (False, True):
+        page.press("Space")
+        assert toggle.is_checked() == on
+        assert page.title() == first
+    page.press("ArrowRight")
+    page.page.wait_for_function(AT, arg=[first, False])
+
+
 def test_a_lesson_s_title_and_buttons_stay_in_their_place_on_the_last_step(visit: Visit) -> None:
     page, tops = visit("lesson=what_attention_is&step=5", height=720, kind=Lessons), []
     following = page.page.locator(".st-key-next button")

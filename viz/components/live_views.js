@@ -190,7 +190,9 @@ function lossStrip({ name, run: { losses }, row, colour }, only) {
     const loss = losses[at];
     const title = fill(words[Number.isNaN(loss) ? "no_loss" : "nats"], { token, loss: loss.toFixed(2) });
     const shade = Math.round(Math.min((loss || 0) / about.worst, 1) * 70);
-    return make("span", { text: token, title, style: `background:color-mix(in srgb, ${colour} ${shade}%, transparent)` });
+    const number = Number.isNaN(loss) ? [] : [make("small", { text: loss.toFixed(2) })];
+    const style = `background:color-mix(in srgb, ${colour} ${shade}%, transparent)`;
+    return make("span", { title, style, children: [token, ...number] });
   });
   const strip = make("p", { class: "losses", children: only ? tokens : [make("b", { text: name }), ...tokens] });
   return { strip, mean: meanOf(losses) };

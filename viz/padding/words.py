@@ -134,7 +134,7 @@ def listed(cases: Sequence[Case]) -> Markup:
 
 STYLE = Markup("""
 <style>
-  div.reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: .8rem 1.6rem; }
+  div.reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: .8rem 1.6rem; }
   div.reasons div { line-height: 1.45; font-size: .95rem; }
 </style>
 """)

@@ -309,5 +309,6 @@ def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
     for loss, label in zip(losses.tolist(), labels, strict=True):
         shade = rgba(NOW, min(np.nan_to_num(loss) / WORST, 1) * 0.7)
         title = say("no loss") if np.isnan(loss) else say("{loss:.2f} nats", loss=loss)
-        tokens.append(tag("span", label, title=title, style=f"background:{shade}"))
+        number = "" if np.isnan(loss) else tag("small", f"{loss:.2f}")
+        tokens.append(tag("span", join((label, number)), title=title, style=f"background:{shade}"))
     return tag("p", join((tag("b", name), *tokens)), class_="losses")
