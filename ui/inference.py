@@ -250,8 +250,7 @@ def show_tree(row: Row) -> SectionView:
     both = {by: row.ask(verify_tree, ids, tuple(parents), nodes, order=order, positions=by) for by in POSITIONS}
     found: DraftTree = both[stand]
     sentence = lambda: row.with_other_layers(inference.tree_sentence(found))  # noqa: E731
-    count = len(found.parents)
-    state.node = min(state.node, count - 1)
+    state.node = min(state.node, len(found.parents) - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
         tree = partial(inference.tree_figure, found, labels[-1], state.node)
@@ -259,7 +258,7 @@ def show_tree(row: Row) -> SectionView:
         clicks = callbacks("tree", on_pick=lambda node, _: state.update(node=node))
         figures = _chart(title, "tree", tree, sentence(), callbacks=clicks)
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
-        st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
+        st.selectbox(say("Show what a draft token sees"), range(len(names)), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
         other = both[next(by for by in POSITIONS if by != stand)]
         st.html(cached_figure(inference.tree_table, found, other))
@@ -310,7 +309,8 @@ def show_streaming(row: Row) -> SectionView:
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, Any] = st.fragment(_read_next_part, run_every=POLL_SECONDS if now.running else None)(now.running)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    sentence = partial(inference.stream_sentence, now.found, row.model.context, chunked=has_chunks(row.model))
+    said = partial(inference.stream_sentence, now.found, row.model.context, chunked=has_chunks(row.model))
+    sentence = str if now.running else said  # empty while parts are read: only they are drawn again
     return SectionView(sentence, figures, row.code(f"streamed({arguments})", "" if own else repr(text)))
 
 

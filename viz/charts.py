@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from i18n import say
+from i18n import N_, say
 from model.heads.view import HeadView
 from viz.heatmap import (
     AXIS,
@@ -27,6 +27,8 @@ from viz.heatmap import margin as margin_of
 from viz.html import escaped, numbered, shortened
 from viz.palette import ALLOWED, MARK, TWO, diverging
 
+MAX_SIDE = 512  # most cells of a side of coloured_cells, which sends a text for each
+ANY_ALLOWED = N_("A cell stands for {step} × {step}: blocked only if all are.")
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot, so that it never covers a curve
@@ -142,10 +144,24 @@ def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, 
 
 
 def coloured_cells(
-    values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
+    values: np.ndarray,
+    colours: Sequence[str],
+    names: Sequence[str],
+    x: Part,
+    y: Part,
+    *,
+    coarse: str = ANY_ALLOWED,
+    note: str = "",
+    **more: Any,
 ) -> CachedFigure:
     """Draw a heatmap of whole numbers, −1 for an empty cell. names: of each number, for tooltips. colours: of each
-    number; they repeat. x, y: axes."""
+    number; they repeat. x, y: axes. note: a sentence above it. coarse: one marked by N_, instead of `note`, for more
+    than MAX_SIDE rows or columns, where a cell shows the largest of {step} × {step} numbers."""
+    step = -(-max(values.shape) // MAX_SIDE)
+    if step > 1:
+        starts = [np.arange(0, size, step) for size in values.shape]
+        values = np.maximum.reduceat(np.maximum.reduceat(values, starts[0], 0), starts[1], 1)
+        note = say(coarse, step=step)
     steps = len(colours)
     scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
     shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
@@ -153,13 +169,15 @@ def coloured_cells(
     gap = int(len(values) <= MAX_TICKS)
     trace: Part = {
         "type": "heatmap", "z": shown, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale, "showscale": False,
-        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>",
+        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>", "dx": step, "dy": step,
     }  # fmt: skip
     square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": "", "automargin": True}
     layout: Part = {
         "xaxis": square | x | {"tickangle": -90}, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
-        "margin": MARGIN, "height": 470, **more,
+        "margin": MARGIN | {"t": 30 if note else 8}, "height": 470, **more,
     }  # fmt: skip
+    if note:
+        layout["title"] = {"text": note, "font": {"size": 11}, "x": 0.5, "y": 1, "yanchor": "top", "pad": {"t": 8}}
     return figure([trace | {"xgap": gap, "ygap": gap}], layout)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, say_all, say_count, together
-from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, scatter, upright
+from viz.charts import BLOCKED, LEGEND, MARGIN, MAX_SIDE, coloured_cells, labelled, of_tokens, scatter, upright
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number, percent
@@ -92,6 +92,7 @@ ABSOLUTE_ALONE = N_(
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
+LAST_CALL = N_("A cell stands for {step} × {step}: the last call that computes one.")
 MAX_DRAWN = 256  # blocks per side
 KERNELS = {
     "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
@@ -102,26 +103,26 @@ KERNELS = {
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
     """Draw the T × T cells of the first layer, each in the colour of the call that computed it."""
     names = [say("call {number}", number=number + 1) for number in range(len(found.calls))]
-    return coloured_cells(found.cells, CALLS, names, *of_tokens(labels))
+    return coloured_cells(found.cells, CALLS, names, *of_tokens(labels), coarse=LAST_CALL)
 
 
 def kernel_figure(found: "CallsComparison") -> CachedFigure:
     """Draw each call's rectangle [Q,K] as its kernel sees it, one below the other."""
-    tokens, gap = len(found.cells), max(len(found.cells) // 24, 1)
+    tokens, gap = len(found.cells), max(len(found.cells) // (12 * len(found.calls)), 1)
     rows: list[np.ndarray] = []
     start = 0
     for queries, keys in found.calls:
-        part = np.full((queries, tokens), -1)
+        part = np.full((queries, tokens), -1, np.int16)
         seen = np.r_[: keys - queries, start : start + queries]  # a second continuation: the prefix and itself
         computed = found.cells[start : start + queries][:, seen] == len(rows) // 2
         part[:, :keys] = np.where(computed, len(rows) // 2 + 1, 0)
-        rows += [part, np.full((gap, tokens), -1)]
+        rows += [part, np.full((gap, tokens), -1, np.int16)]
         start += queries
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
-    shown = np.concatenate(rows[:-1])
     colours = (BLOCKED, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
     across = {"title": {"text": say("keys")}} | ({"dtick": 1} if tokens < ALL_TICKS else {})  # else ticks between keys
-    return coloured_cells(shown, colours, names, across, {"showticklabels": False})
+    shown = np.concatenate(rows[:-1])
+    return coloured_cells(shown, colours, names, across, {"showticklabels": False}, coarse=LAST_CALL)
 
 
 def calls_table(found: "CallsComparison") -> Markup:
@@ -192,13 +193,14 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
     """Draw the call's mask; draft tokens that the chosen node attends to have their own colour in its row. Hovering a
     row draws rings in the tree around the nodes that it attends to."""
-    shown, start = found.allowed.astype(int), found.start
+    shown, start, first = found.allowed.astype(int), found.start, max(len(found.allowed) - MAX_SIDE, 0)
     shown[start + chosen, [start + node for node in found.seen(chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
-    sides = of_tokens([*labels, *found.labels])
+    sides = of_tokens([*labels, *found.labels][first:])
     rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: no hover
-    meta = {"rings": {"of": "tree", "rows": rows}}
-    return coloured_cells(shown, (BLOCKED, ALLOWED, HIGHLIGHT), names, *sides, meta=meta)
+    note = say("The last {count} of {all:,} positions.", count=MAX_SIDE, all=len(shown)) if first else ""
+    look: Part = {"note": note, "meta": {"rings": {"of": "tree", "rows": rows[first:]}}}
+    return coloured_cells(shown[first:, first:], (BLOCKED, ALLOWED, HIGHLIGHT), names, *sides, **look)
 
 
 def _node_tooltip(found: "DraftTree", node: int) -> str:
@@ -358,10 +360,9 @@ def blocks_figure(found: "MaskCost") -> CachedFigure:
         starts = np.arange(0, len(blocks), side)
         least, most = (how.reduceat(how.reduceat(blocks, starts, 0), starts, 1) for how in (np.minimum, np.maximum))
         blocks = np.where(least == most, least, 1)
-    names = list(map(say, BLOCKS))
     axis = {"showticklabels": False}
     sides = (axis | {"title": {"text": say(title)}} for title in (N_("blocks of keys"), N_("blocks of queries")))
-    return coloured_cells(blocks.astype(int), tuple(BLOCKS.values()), names, *sides)
+    return coloured_cells(blocks.astype(int), tuple(BLOCKS.values()), list(map(say, BLOCKS)), *sides)
 
 
 def blocks_key() -> Markup:

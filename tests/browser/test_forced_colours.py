@@ -20,7 +20,8 @@ FILLS = """selectors => {
     return [selector, roots.flatMap(root => [...root.querySelectorAll(name)].map(one => fill(one, pseudo)))];
   }));
 }"""
-EXPLORE = (".tokens .token", "p.key .swatch", ".bar", ".st-key-causal label::before", "[data-testid=stCheckbox] label > div:first-of-type")
+SWITCH = "[data-testid=stCheckbox] label > div:first-of-type"
+EXPLORE = (".tokens .token", "p.key .swatch", ".bar", ".st-key-causal label::before", SWITCH)
 REPORT = (".tokens .token", ".bar", ".losses span")
 
 

@@ -137,10 +137,11 @@ def _lines(drawn: CachedFigure) -> Iterator[tuple[object, ...]]:
             yield from ((name, x, "", y, "", cell(value)) for x, y, value in triples)
             continue
         down |= dict(enumerate(trace.get("y", ())))
+        step = trace.get("dx", 1)  # tokens per cell
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
-            at = row, cell(down.get(row, ""))
+            at = row * step, cell(down.get(row * step, ""))
             yield from (
-                (name, column, cell(across.get(column, "")), *at, value)
+                (name, column * step, cell(across.get(column * step, "")), *at, value)
                 for column, value in enumerate(values)
                 if value != ""
             )

@@ -134,7 +134,8 @@ def listed(cases: Sequence[Case]) -> Markup:
 
 STYLE = Markup("""
 <style>
-  div.reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: .8rem 1.6rem; }
+  div.reasons { display: grid; gap: .8rem 1.6rem;
+    grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); }
   div.reasons div { line-height: 1.45; font-size: .95rem; }
 </style>
 """)
