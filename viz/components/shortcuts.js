@@ -13,8 +13,9 @@ const release = ({ detail }) => {
 
 const passOn = (event) => {
   const { key, target } = event;
+  if (!target.matches?.(SILENT) || event.ctrlKey || event.altKey || event.metaKey) return;
   const unused = (key.length === 1 && key !== " ") || (target.type === "checkbox" && /^Arrow/.test(key));
-  if (!unused || !target.matches?.(SILENT) || event.ctrlKey || event.altKey || event.metaKey) return;
+  if (!unused) return;
   event.stopImmediatePropagation();
   document.body.dispatchEvent(new KeyboardEvent("keydown", event));
 };
