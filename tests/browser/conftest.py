@@ -78,7 +78,8 @@ def visit(server: str, tabs: Tabs, watch: "Watch") -> Iterator[Callable[..., Exp
         if fresh:
             page.context.clear_cookies()
         # reduced motion: no animation to wait for, and none of its frames to draw
-        page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+        scheme = "dark" if dark else "light"
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce", forced_colors="none")
         page.set_viewport_size({"width": width, "height": height})
         return kind(page, f"{server}/{kind.PATH}{query and '?' + query}", arrive)
 
