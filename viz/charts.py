@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from i18n import N_, say
-from model.heads.view import HeadView
+from model.heads.view import HeadView, reduced
 from viz.heatmap import (
     AXIS,
     KEY_TITLE,
@@ -28,7 +28,7 @@ from viz.html import escaped, numbered, shortened
 from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MAX_SIDE = 512  # most cells of a side of coloured_cells, which sends a text for each
-ANY_ALLOWED = N_("A cell stands for {step} × {step}: blocked only if all are.")
+ANY_ALLOWED = N_("Each cell shows {step} × {step} cells: blocked only if all of them are.")
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom"}  # above the plot, so that it never covers a curve
@@ -151,17 +151,18 @@ def coloured_cells(
     y: Part,
     *,
     coarse: str = ANY_ALLOWED,
-    note: str = "",
+    first: int = 0,
     **more: Any,
 ) -> CachedFigure:
-    """Draw a heatmap of whole numbers, −1 for an empty cell. names: of each number, for tooltips. colours: of each
-    number; they repeat. x, y: axes. note: a sentence above it. coarse: one marked by N_, instead of `note`, for more
-    than MAX_SIDE rows or columns, where a cell shows the largest of {step} × {step} numbers."""
-    step = -(-max(values.shape) // MAX_SIDE)
-    if step > 1:
-        starts = [np.arange(0, size, step) for size in values.shape]
-        values = np.maximum.reduceat(np.maximum.reduceat(values, starts[0], 0), starts[1], 1)
-        note = say(coarse, step=step)
+    """Draw a heatmap of whole numbers [Q,K], −1 for an empty cell. names: of each number, for tooltips. colours: of
+    each number; they repeat. x, y: axes of these cells. first: the position of the first row and column, if those
+    before are left out. coarse: a sentence marked by N_ for more than MAX_SIDE rows or columns, where a cell shows the
+    largest of {step} × {step} numbers."""
+    count, every = len(values), -(-max(values.shape) // MAX_SIDE)
+    note = say("The last {count} of {all:,} positions.", count=count, all=first + count) if first else ""
+    if every > 1:
+        values, note = reduced(values, every, np.maximum, -1), say(coarse, step=every)
+    x, y = (side | {"tickvals": [first + at for at in side["tickvals"]]} if first else side for side in (x, y))
     steps = len(colours)
     scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
     shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
@@ -169,7 +170,8 @@ def coloured_cells(
     gap = int(len(values) <= MAX_TICKS)
     trace: Part = {
         "type": "heatmap", "z": shown, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale, "showscale": False,
-        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>", "dx": step, "dy": step,
+        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>",
+        "x0": first, "y0": first, "dx": every, "dy": every,
     }  # fmt: skip
     square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": "", "automargin": True}
     layout: Part = {

@@ -136,7 +136,9 @@ def _table(title: str, cells: list[list[str]], rows: Sequence[str], columns: Seq
 def _along(trace: Part, letter: str, layout: Part, size: int = 0) -> list[str]:
     """Return the labels along an axis of a trace: its tick texts if each position has one. size: their number if the
     trace has no labels."""
-    words, axis = _words(trace.get(letter), size, trace.get(f"d{letter}", 1)), layout.get(_axis(trace, letter), {})
+    first, step = trace.get(f"{letter}0", 0), trace.get(f"d{letter}", 1)
+    words = _words(trace.get(letter), range(first, first + size * step, step))
+    axis = layout.get(_axis(trace, letter), {})
     ticks = dict(zip(_words(axis.get("tickvals", [])), axis.get("ticktext", []), strict=False))
     return [_plain(str(ticks[word])) for word in words] if all(word in ticks for word in words) else words
 
@@ -146,9 +148,9 @@ def _axis(trace: Part, letter: str) -> str:
     return f"{letter}axis{str(trace.get(f'{letter}axis', letter))[1:]}"
 
 
-def _words(some: Any, size: int = 0, step: int = 1) -> list[str]:
-    """Return axis labels as plain text; if there are none, the first `size` multiples of step."""
-    return [str(step * index) for index in range(size)] if some is None else list(map(_number, values(some).tolist()))
+def _words(some: Any, places: Sequence[int] = ()) -> list[str]:
+    """Return axis labels as plain text; if there are none, the positions `places`."""
+    return list(map(str, places)) if some is None else list(map(_number, values(some).tolist()))
 
 
 def _plain(text: str) -> str:

@@ -92,7 +92,7 @@ ABSOLUTE_ALONE = N_(
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-LAST_CALL = N_("A cell stands for {step} × {step}: the last call that computes one.")
+LAST_CALL = N_("Each cell shows {step} × {step} cells: the last call that computes any of them.")
 MAX_DRAWN = 256  # blocks per side
 KERNELS = {
     "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
@@ -198,9 +198,9 @@ def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> 
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = of_tokens([*labels, *found.labels][first:])
     rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # last: no hover
-    note = say("The last {count} of {all:,} positions.", count=MAX_SIDE, all=len(shown)) if first else ""
-    look: Part = {"note": note, "meta": {"rings": {"of": "tree", "rows": rows[first:]}}}
-    return coloured_cells(shown[first:, first:], (BLOCKED, ALLOWED, HIGHLIGHT), names, *sides, **look)
+    meta = {"rings": {"of": "tree", "rows": rows[first:]}}
+    colours = BLOCKED, ALLOWED, HIGHLIGHT
+    return coloured_cells(shown[first:, first:], colours, names, *sides, first=first, meta=meta)
 
 
 def _node_tooltip(found: "DraftTree", node: int) -> str:

@@ -44,6 +44,7 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     first = run.next_token().candidates[0]
     assert f">{html.escape(first.label)}</td>" in page
     assert f"{first.probability * 100:.1f}%" in page
+    assert f"{run.losses[3]:.2f} nats" in page
     assert f"<small>{run.losses[3]:.2f}</small></span>" in page  # seen without pointing at it
     assert page.count("<small>") == 2 * (len(run.losses) - 1), "now and standard, but for the first token"
     assert "Mean loss: " in page

@@ -72,4 +72,10 @@ def test_a_tree_after_a_long_text_is_drawn_with_the_text_s_end() -> None:
     assert (len(texts), len(rows)) == (MAX_SIDE, MAX_SIDE + 1)
     assert texts[-2][-3:] == ["seen by the chosen token", "seen by the chosen token", "blocked"]
     assert plain["layout"]["yaxis"]["categoryarray"][-4:] == [f"t{LENGTH - 1}", "x", "y", "z"]
+    lines = list(csv.DictReader(io.StringIO(as_csv(figure)[1:])))
+    assert {(line["x"], line["x name"]) for line in lines[-2:]} == {("1202", "y"), ("1203", "z")}
+    (table,) = figure_tables(figure)
+    assert table.table.index[0] == str(LENGTH + nodes - MAX_SIDE)
+    tick = plain["layout"]["xaxis"]["tickvals"][0]
+    assert plain["data"][0]["x0"] == tick == LENGTH + nodes - MAX_SIDE
     assert rows[-4:] == [[0, 3, 0, 0], [0, 3, 3, 0], [0, 3, 3, 3], [0, 3, 3, 0]]  # the last: the chosen one

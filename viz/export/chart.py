@@ -137,11 +137,11 @@ def _lines(drawn: CachedFigure) -> Iterator[tuple[object, ...]]:
             yield from ((name, x, "", y, "", cell(value)) for x, y, value in triples)
             continue
         down |= dict(enumerate(trace.get("y", ())))
-        step = trace.get("dx", 1)  # tokens per cell
+        first, step = trace.get("x0", 0), trace.get("dx", 1)  # the first position, and positions per cell
         for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
-            at = row * step, cell(down.get(row * step, ""))
+            at = first + row * step, cell(down.get(row * step, ""))
             yield from (
-                (name, column * step, cell(across.get(column * step, "")), *at, value)
+                (name, first + column * step, cell(across.get(column * step, "")), *at, value)
                 for column, value in enumerate(values)
                 if value != ""
             )
